@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * layout.c - making and checking a pool's format
+ *
+ * Pure functions on memory: no threads, no logging. The daemon formats with layout_format(), everybody else goes through
+ * layout_superblock_check() before believing an offset. Next: layout.h for the bits, docs/protocol.md section 2 for the reasons.
+ */
+#include "layout.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "err.h"
+#include "mutation.h"
+#include "tarn/tarn.h"
+
+/* 262144 / n rounded down to 64 for n = 4096 ... 1: little is left over at a page's end, and steps are about 1.3. */
+const uint32_t layout_class_sizes[LAYOUT_CLASSES] = {
+	128,
+	64, 128, 192, 256, 320, 384, 512, 640, 832, 1024, 1280, 1600, 2048, 2560, 3328,
+	4352, 5696, 7232, 9664, 12480, 16384, 20160, 26176, 32768, 43648, 52416, 65536, 87360, 131072, 262144,
+	87360,
+};
+
+uint32_t layout_class_for(uint64_t bytes)
+{
+	uint32_t low = 1, high = LAYOUT_CLASS_MAX;
+
+	while (low < high) {
+		uint32_t middle = (low + high) / 2;
+
+		if (layout_class_sizes[middle] < bytes)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+uint32_t layout_class_for_counter(uint32_t key_length)
+{
+	uint64_t bytes = layout_block_bytes(LAYOUT_KIND_COUNTER, key_length, 8);
+
+	return bytes <= layout_class_sizes[LAYOUT_CLASS_COUNTER] ? LAYOUT_CLASS_COUNTER : LAYOUT_CLASS_COUNTER_LARGE;
+}
+
+/* ---- checksums and hashes ------------------------------------------------------------------------------------- */
+
+/* The place is part of the sum, so that a block's bytes are not valid anywhere else. */
+static inline uint64_t place(uint64_t sum, uint64_t offset)
+{
+	return sum ^ offset * 0x9e3779b97f4a7c15ull;
+}
+
+uint64_t layout_block_checksum(const struct layout_block *block, uint64_t offset)
+{
+	uint64_t end = layout_value_offset(block->key_length);
+
+	/* a counter's value changes in place */
+	if (block->kind != LAYOUT_KIND_COUNTER)
+		end += layout_stored_length(block->kind, block->value_length);
+	return place(XXH3_64bits(&block->generation, end - offsetof(struct layout_block, generation)), offset);
+}
+
+uint64_t layout_extent_checksum(const void *data, uint64_t bytes, uint64_t offset)
+{
+	return place(XXH3_64bits(data, bytes), offset);
+}
+
+static bool block_lengths_valid(const struct layout_block *block, uint64_t bytes)
+{
+	if (block->key_length == 0)
+		return false;
+	switch (block->kind) {
+	case LAYOUT_KIND_VALUE:
+		break;
+	case LAYOUT_KIND_COUNTER:
+		if (block->value_length != 8)
+			return false;
+		break;
+	case LAYOUT_KIND_EXTENTS:
+		if (block->value_length > LAYOUT_MAX_VALUE_BYTES ||
+		    !layout_value_is_large(block->key_length, block->value_length))
+			return false;
+		break;
+	default:
+		return false;
+	}
+	/* first the bare number, so that the sum cannot overflow */
+	return block->value_length <= LAYOUT_MAX_VALUE_BYTES &&
+	       layout_block_bytes(block->kind, block->key_length, block->value_length) <= bytes;
+}
+
+bool layout_block_valid(const struct layout_block *block, uint64_t bytes, uint64_t offset)
+{
+	if (!block_lengths_valid(block, bytes))
+		return false;
+	return MUTATED(MUTATION_CHECKSUM) || layout_block_checksum(block, offset) == block->checksum;
+}
+
+struct layout_hash layout_hash_key(const void *key, size_t bytes, uint64_t seed)
+{
+	XXH128_hash_t h = XXH3_128bits_withSeed(key, bytes, seed);
+
+	return (struct layout_hash){ .low = h.low64, .high = h.high64 };
+}
+
+/* ---- making a pool -------------------------------------------------------------------------------------------- */
+
+static uint64_t align_up(uint64_t n, uint64_t to)
+{
+	return (n + to - 1) / to * to;
+}
+
+static uint32_t log2_up(uint64_t n)
+{
+	uint32_t bits = 0;
+
+	while ((1ull << bits) < n)
+		bits++;
+	return bits;
+}
+
+/* Depth of a directory whose subtables are three quarters full with `keys` keys. */
+static uint32_t depth_for(uint64_t keys, uint32_t groups)
+{
+	uint64_t per_subtable = (uint64_t)groups * 3 * LAYOUT_BUCKET_SLOTS * 3 / 4;
+
+	if (per_subtable == 0)
+		per_subtable = 1;
+	return log2_up((keys + per_subtable - 1) / per_subtable);
+}
+
+/* Places every part behind the one before; returns the bytes needed in all. */
+static uint64_t place_parts(struct layout_superblock *sb, uint32_t npages)
+{
+	uint32_t ring = 1u << log2_up(npages < 8 ? 8 : npages > 1024 ? 1024 : npages);
+
+	sb->npages = npages;
+	sb->ring_entries = ring;
+	sb->client_table_offset = LAYOUT_SUPERBLOCK_BYTES;
+	sb->page_table_offset = sb->client_table_offset + (uint64_t)sb->max_clients * LAYOUT_CLIENT_BYTES;
+	sb->ready_rings_offset = align_up(sb->page_table_offset + 8ull * npages, 4096);
+	sb->directory_offset = align_up(sb->ready_rings_offset + (uint64_t)LAYOUT_CLASSES * (LAYOUT_RING_ENTRIES + 8ull * ring), 4096);
+	sb->free_map_offset = align_up(sb->directory_offset + (8ull << sb->max_depth), 4096);
+	sb->reference_map_offset = sb->free_map_offset + (uint64_t)npages * LAYOUT_UNITS_PER_PAGE;
+	sb->pages_offset = align_up(sb->reference_map_offset + (uint64_t)npages * (LAYOUT_PAGE_BYTES / LAYOUT_REFERENCE_UNIT),
+				    LAYOUT_PAGE_BYTES);
+	return sb->pages_offset + (uint64_t)npages * LAYOUT_PAGE_BYTES;
+}
+
+static int plan_check(const struct layout_plan *plan)
+{
+	if (plan->pool_bytes % LAYOUT_PAGE_BYTES || plan->pool_bytes < 4 * LAYOUT_PAGE_BYTES || plan->pool_bytes > LAYOUT_MAX_POOL_BYTES)
+		return err_set(-EINVAL, "pool size %llu: must be a multiple of 256 KiB from 1 MiB to 2 TiB",
+			       (unsigned long long)plan->pool_bytes);
+	if (plan->max_clients == 0 || plan->max_clients > LAYOUT_MAX_CLIENTS)
+		return err_set(-EINVAL, "max_clients %u: must be 1 to %u", plan->max_clients, LAYOUT_MAX_CLIENTS);
+	if (plan->groups > LAYOUT_MAX_GROUPS)
+		return err_set(-EINVAL, "groups %u: at most %u", plan->groups, LAYOUT_MAX_GROUPS);
+	if (plan->max_value_bytes > LAYOUT_MAX_VALUE_BYTES)
+		return err_set(-EINVAL, "max_value %llu: at most 2 GiB", (unsigned long long)plan->max_value_bytes);
+	if (plan->deadline_ns == 0 || plan->epoch_ns <= plan->deadline_ns || plan->grace_ns < 2 * plan->epoch_ns)
+		return err_set(-EINVAL, "time rules: grace >= 2 x epoch > 2 x deadline > 0 does not hold");
+	return 0;
+}
+
+static void superblock_fill(struct layout_superblock *sb, const struct layout_plan *plan)
+{
+	memset(sb, 0, sizeof(*sb));
+	sb->layout_version = LAYOUT_VERSION;
+	sb->atomics = plan->atomics;
+	memcpy(sb->pool_id, plan->pool_id, sizeof(sb->pool_id));
+	sb->incarnation = plan->incarnation;
+	sb->boot_id = plan->boot_id;
+	sb->pool_bytes = plan->pool_bytes;
+	sb->hash_seed = plan->hash_seed;
+	sb->max_clients = plan->max_clients;
+	sb->groups = plan->groups ? plan->groups : LAYOUT_MAX_GROUPS;
+	sb->classes = LAYOUT_CLASSES;
+	sb->deadline_ns = plan->deadline_ns;
+	sb->epoch_ns = plan->epoch_ns;
+	sb->grace_ns = plan->grace_ns;
+	sb->max_value_bytes = plan->max_value_bytes;
+	sb->created_ms = plan->created_ms;
+	sb->epoch = 1;
+}
+
+static void subtable_format(uint8_t *page, uint32_t groups, uint32_t suffix, uint32_t depth)
+{
+	struct layout_bucket *buckets = (struct layout_bucket *)page;
+	uint32_t i;
+
+	for (i = 0; i < groups * 3; i++)
+		buckets[i].header = layout_header_make(suffix, depth, 0, 0);
+}
+
+static void index_format(uint8_t *base, const struct layout_superblock *sb)
+{
+	uint64_t *directory = (uint64_t *)(base + sb->directory_offset);
+	uint64_t *page_table = (uint64_t *)(base + sb->page_table_offset);
+	uint32_t depth = (uint32_t)sb->global_depth;
+	uint32_t i;
+
+	for (i = 0; i < 1u << depth; i++) {
+		subtable_format(base + sb->pages_offset + (uint64_t)i * LAYOUT_PAGE_BYTES, sb->groups, i, depth);
+		directory[i] = layout_directory_make(i, depth, LAYOUT_DIRECTORY_VALID);
+		page_table[i] = layout_page_make(LAYOUT_PAGE_INDEX, 0, 0, 1);
+	}
+}
+
+int layout_format(void *base, const struct layout_plan *plan)
+{
+	struct layout_superblock *sb = base;
+	uint64_t keys = plan->keys ? plan->keys : plan->pool_bytes / 256;
+	uint32_t npages, depth;
+	int ret = plan_check(plan);
+
+	if (ret < 0)
+		return ret;
+	superblock_fill(sb, plan);
+	depth = depth_for(keys, sb->groups);
+	npages = (uint32_t)(plan->pool_bytes / LAYOUT_PAGE_BYTES);
+	sb->max_depth = log2_up(npages);
+	if (sb->max_depth > LAYOUT_MAX_DEPTH)
+		sb->max_depth = LAYOUT_MAX_DEPTH;
+	if (depth > sb->max_depth || 1ull << depth > npages / 2)
+		return err_set(-EINVAL, "keys %llu: their index takes more than half of a pool of %llu bytes; "
+			       "enlarge the pool (size) or expect fewer keys (keys)",
+			       (unsigned long long)keys, (unsigned long long)plan->pool_bytes);
+	sb->global_depth = depth;
+	while (npages && place_parts(sb, npages) > plan->pool_bytes)
+		npages--;
+	if (npages < (1u << depth) + 1)
+		return err_set(-EINVAL, "pool size %llu: too small for its tables (%u clients); enlarge it or lower max_clients",
+			       (unsigned long long)plan->pool_bytes, plan->max_clients);
+	index_format(base, sb);
+	sb->page_cursor = 1u << depth;
+	sb->magic = LAYOUT_MAGIC;
+	return 0;
+}
+
+/* ---- believing a pool ----------------------------------------------------------------------------------------- */
+
+static bool numbers_valid(const struct layout_superblock *sb)
+{
+	return sb->max_clients >= 1 && sb->max_clients <= LAYOUT_MAX_CLIENTS && sb->npages >= 1 &&
+	       sb->npages <= LAYOUT_MAX_POOL_BYTES / LAYOUT_PAGE_BYTES && sb->ring_entries >= 1 &&
+	       sb->ring_entries <= 1u << 20 && (sb->ring_entries & (sb->ring_entries - 1)) == 0 &&
+	       sb->max_depth <= LAYOUT_MAX_DEPTH && sb->global_depth <= sb->max_depth && sb->groups >= 1 &&
+	       sb->groups <= LAYOUT_MAX_GROUPS && sb->classes == LAYOUT_CLASSES && sb->atomics <= LAYOUT_ATOMICS_NIC &&
+	       sb->max_value_bytes <= LAYOUT_MAX_VALUE_BYTES;
+}
+
+static bool times_valid(const struct layout_superblock *sb)
+{
+	const uint64_t hour = 3600ull * 1000000000ull;
+
+	return sb->deadline_ns > 0 && sb->epoch_ns > sb->deadline_ns && sb->epoch_ns <= hour &&
+	       sb->grace_ns >= 2 * sb->epoch_ns && sb->grace_ns <= hour;
+}
+
+/* Does the part at `offset` begin at or behind *end, aligned, and end within the pool? Moves *end behind it. */
+static bool part_valid(uint64_t offset, uint64_t bytes, uint64_t align, uint64_t pool_bytes, uint64_t *end)
+{
+	if (offset < *end || offset % align || offset > pool_bytes || bytes > pool_bytes - offset)
+		return false;
+	*end = offset + bytes;
+	return true;
+}
+
+static bool parts_valid(const struct layout_superblock *sb, uint64_t pool_bytes)
+{
+	uint64_t end = LAYOUT_SUPERBLOCK_BYTES;
+	uint64_t rings = (uint64_t)LAYOUT_CLASSES * (LAYOUT_RING_ENTRIES + 8ull * sb->ring_entries);
+	uint64_t npages = sb->npages;
+
+	return part_valid(sb->client_table_offset, (uint64_t)sb->max_clients * LAYOUT_CLIENT_BYTES, 64, pool_bytes, &end) &&
+	       part_valid(sb->page_table_offset, 8 * npages, 64, pool_bytes, &end) &&
+	       part_valid(sb->ready_rings_offset, rings, 64, pool_bytes, &end) &&
+	       part_valid(sb->directory_offset, 8ull << sb->max_depth, 64, pool_bytes, &end) &&
+	       part_valid(sb->free_map_offset, npages * LAYOUT_UNITS_PER_PAGE, 64, pool_bytes, &end) &&
+	       part_valid(sb->reference_map_offset, npages * (LAYOUT_PAGE_BYTES / LAYOUT_REFERENCE_UNIT), 64, pool_bytes, &end) &&
+	       part_valid(sb->pages_offset, npages * LAYOUT_PAGE_BYTES, LAYOUT_PAGE_BYTES, pool_bytes, &end);
+}
+
+static void geometry_fill(const struct layout_superblock *sb, struct layout_geometry *g)
+{
+	*g = (struct layout_geometry){
+		.pool_bytes = sb->pool_bytes, .hash_seed = sb->hash_seed, .incarnation = sb->incarnation, .boot_id = sb->boot_id,
+		.client_table_offset = sb->client_table_offset, .page_table_offset = sb->page_table_offset,
+		.ready_rings_offset = sb->ready_rings_offset, .directory_offset = sb->directory_offset,
+		.free_map_offset = sb->free_map_offset, .reference_map_offset = sb->reference_map_offset,
+		.pages_offset = sb->pages_offset, .max_clients = sb->max_clients, .npages = sb->npages,
+		.ring_entries = sb->ring_entries, .max_depth = sb->max_depth, .groups = sb->groups, .atomics = sb->atomics,
+		.deadline_ns = sb->deadline_ns, .epoch_ns = sb->epoch_ns, .grace_ns = sb->grace_ns,
+		.max_value_bytes = sb->max_value_bytes,
+	};
+}
+
+int layout_superblock_check(const struct layout_superblock *sb, uint64_t pool_bytes, struct layout_geometry *ret_geometry)
+{
+	if (sb->magic != LAYOUT_MAGIC)
+		return err_set(-TARN_ECORRUPT, "not a tarn pool: magic is %016llx", (unsigned long long)sb->magic);
+	if (sb->layout_version != LAYOUT_VERSION)
+		return err_set(-TARN_EVERSION, "pool has layout version %u, this build knows %u: use the same release on both sides",
+			       sb->layout_version, LAYOUT_VERSION);
+	if (sb->pool_bytes != pool_bytes || !numbers_valid(sb) || !times_valid(sb) || !parts_valid(sb, pool_bytes))
+		return err_set(-TARN_ECORRUPT, "the pool's superblock contradicts itself (size %llu, expected %llu): restart tarnd "
+			       "with a fresh pool", (unsigned long long)sb->pool_bytes, (unsigned long long)pool_bytes);
+	geometry_fill(sb, ret_geometry);
+	return 0;
+}
