@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * api.c - the public functions on keys: arguments are checked here, the work is done by kv.c
+ *
+ * Runs on the application's thread. tarn.h is the manual. Next: kv.h.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "err.h"
+#include "kv.h"
+#include "wire.h"
+
+#ifndef PACKAGE_VERSION
+#define PACKAGE_VERSION "unknown"
+#endif
+
+#define EXPIRY_MAX_MS (100ull * 366 * 24 * 3600 * 1000)
+
+TARN_API const char *tarn_strerror(int code)
+{
+	return err_string(code);
+}
+
+TARN_API const char *tarn_error_name(int code)
+{
+	return err_name(code);
+}
+
+TARN_API const char *tarn_last_error_text(void)
+{
+	return err_text();
+}
+
+TARN_API const char *tarn_version(void)
+{
+	return PACKAGE_VERSION;
+}
+
+/* ---- arguments ------------------------------------------------------------------------------------------------ */
+
+static inline int check_key(const struct tarn_session *session, const void *key, size_t key_bytes)
+{
+	if (__builtin_expect(!session || !key, 0))
+		return err_set(-EINVAL, "session and key must not be NULL");
+	if (__builtin_expect(key_bytes == 0 || key_bytes > LAYOUT_MAX_KEY_BYTES, 0))
+		return err_set(-TARN_EKEYSIZE, "the key has %zu bytes: it must have 1 to %u", key_bytes, LAYOUT_MAX_KEY_BYTES);
+	return 0;
+}
+
+static int check_writable(const struct tarn_session *session)
+{
+	if (session->identity.read_only)
+		return err_set(-TARN_EREADONLY, "the session is open for reading only");
+	return 0;
+}
+
+static int check_put(const struct tarn_session *session, const void *value, size_t value_bytes, const struct tarn_put_options *options)
+{
+	if (!value && value_bytes)
+		return err_set(-EINVAL, "value is NULL but has %zu bytes", value_bytes);
+	if (value_bytes > session->geometry.max_value_bytes)
+		return err_set(-TARN_EVALUESIZE, "the value has %zu bytes: this pool takes up to %llu (max_value in tarnd.conf)", value_bytes,
+			       (unsigned long long)session->geometry.max_value_bytes);
+	if (!options)
+		return 0;
+	if (options->size < 4 * sizeof(uint32_t))
+		return err_set(-EINVAL, "options.size is %u: start from TARN_PUT_INIT", options->size);
+	if (options->flags & ~(TARN_PUT_IF_ABSENT | TARN_PUT_IF_STAMP) || options->flags == (TARN_PUT_IF_ABSENT | TARN_PUT_IF_STAMP))
+		return err_set(-EINVAL, "options.flags is 0x%x: TARN_PUT_IF_ABSENT or TARN_PUT_IF_STAMP or 0", options->flags);
+	return 0;
+}
+
+/* A caller compiled against an older header has a smaller struct. */
+void session_copy_item(struct tarn_item *ret_item, const struct tarn_item *item)
+{
+	uint32_t size = ret_item->size < sizeof(*item) ? ret_item->size : (uint32_t)sizeof(*item);
+
+	if (size <= sizeof(item->size))
+		return;
+	memcpy((uint8_t *)ret_item + sizeof(item->size), (const uint8_t *)item + sizeof(item->size), size - sizeof(item->size));
+}
+
+/* ---- keys and values ------------------------------------------------------------------------------------------ */
+
+static void describe_get(const struct tarn_session *session, int ret, size_t buffer_bytes)
+{
+	if (ret == -TARN_ENOTFOUND)
+		err_set(ret, "no such key");
+	else if (ret == -TARN_ETOOSMALL)
+		err_set(ret, "the value has %llu bytes, the buffer %zu", (unsigned long long)kv_item(session->op)->value_bytes, buffer_bytes);
+}
+
+static int get(struct tarn_session *session, const void *key, size_t key_bytes, void *buffer, size_t buffer_bytes, bool exists_only,
+	       struct tarn_item *ret_item)
+{
+	int ret = session_enter(session);
+
+	if (ret < 0)
+		return ret;
+	ret = session_run(session, kv_get(session->op, key, key_bytes, buffer, buffer_bytes, exists_only));
+	if (ret_item && (ret == 0 || ret == -TARN_ETOOSMALL))
+		session_copy_item(ret_item, kv_item(session->op));
+	if (ret < 0)
+		describe_get(session, ret, buffer_bytes);
+	session_leave(session);
+	return ret;
+}
+
+TARN_API int tarn_get(struct tarn_session *session, const void *key, size_t key_bytes, void *buffer, size_t buffer_bytes,
+		      struct tarn_item *ret_item)
+{
+	int ret = check_key(session, key, key_bytes);
+
+	if (ret < 0)
+		return ret;
+	if (!buffer && buffer_bytes)
+		return err_set(-EINVAL, "buffer is NULL but has %zu bytes", buffer_bytes);
+	return get(session, key, key_bytes, buffer, buffer_bytes, false, ret_item);
+}
+
+TARN_API int tarn_exists(struct tarn_session *session, const void *key, size_t key_bytes, struct tarn_item *ret_item)
+{
+	int ret = check_key(session, key, key_bytes);
+
+	return ret < 0 ? ret : get(session, key, key_bytes, NULL, 0, true, ret_item);
+}
+
+static int put(struct tarn_session *session, const void *key, size_t key_bytes, const void *value, size_t value_bytes,
+	       const struct tarn_put_options *options, uint64_t *ret_stamp)
+{
+	int ret = session_enter(session);
+
+	if (ret < 0)
+		return ret;
+	ret = session_run(session, kv_put(session->op, key, key_bytes, value, value_bytes, options));
+	if (ret_stamp && (ret == 0 || ret == -TARN_EAMBIGUOUS))
+		*ret_stamp = kv_stamp(session->op);
+	if (ret == -TARN_EEXISTS)
+		err_set(ret, "the key is there already");
+	else if (ret == -TARN_ESTAMP)
+		err_set(ret, "the key has another stamp: it was written meanwhile");
+	else if (ret == -TARN_ENOTFOUND)
+		err_set(ret, "no such key, so it cannot have the stamp");
+	session_leave(session);
+	return ret;
+}
+
+TARN_API int tarn_put(struct tarn_session *session, const void *key, size_t key_bytes, const void *value, size_t value_bytes,
+		      const struct tarn_put_options *options, uint64_t *ret_stamp)
+{
+	struct tarn_put_options known = TARN_PUT_INIT;
+	int ret = check_key(session, key, key_bytes);
+
+	if (ret == 0)
+		ret = check_writable(session);
+	if (ret == 0)
+		ret = check_put(session, value, value_bytes, options);
+	if (ret < 0)
+		return ret;
+	if (options) {
+		memcpy(&known, options, options->size < sizeof(known) ? options->size : sizeof(known));
+		if (known.expiry_ms > EXPIRY_MAX_MS)
+			return err_set(-EINVAL, "options.expiry_ms is %llu: at most 100 years", (unsigned long long)known.expiry_ms);
+	}
+	return put(session, key, key_bytes, value, value_bytes, options ? &known : NULL, ret_stamp);
+}
+
+TARN_API int tarn_delete(struct tarn_session *session, const void *key, size_t key_bytes)
+{
+	int ret = check_key(session, key, key_bytes);
+
+	if (ret == 0)
+		ret = check_writable(session);
+	if (ret == 0)
+		ret = session_enter(session);
+	if (ret < 0)
+		return ret;
+	ret = session_run(session, kv_delete(session->op, key, key_bytes));
+	if (ret == -TARN_ENOTFOUND)
+		err_set(ret, "no such key");
+	session_leave(session);
+	return ret;
+}
+
+TARN_API int tarn_add(struct tarn_session *session, const void *key, size_t key_bytes, int64_t delta, int64_t *ret_value)
+{
+	int ret = check_key(session, key, key_bytes);
+
+	if (ret == 0)
+		ret = check_writable(session);
+	if (ret == 0)
+		ret = session_enter(session);
+	if (ret < 0)
+		return ret;
+	ret = session_run(session, kv_add(session->op, key, key_bytes, delta));
+	if (ret == 0 && ret_value)
+		*ret_value = kv_added(session->op);
+	session_leave(session);
+	return ret;
+}
+
+/* ---- the session ---------------------------------------------------------------------------------------------- */
+
+TARN_API int tarn_session_process(struct tarn_session *session)
+{
+	int ret;
+
+	if (!session)
+		return err_set(-EINVAL, "session must not be NULL");
+	ret = session_enter(session);
+	if (ret < 0)
+		return ret;
+	ret = session_run(session, process_start(session->process, false));
+	session_leave(session);
+	return ret;
+}
+
+TARN_API int tarn_session_set_timeout(struct tarn_session *session, uint32_t timeout_ms)
+{
+	int ret;
+
+	if (!session || timeout_ms == 0 || timeout_ms > 3600000)
+		return err_set(-EINVAL, "timeout_ms is %u: must be 1 to 3600000, of a session", timeout_ms);
+	ret = session_enter(session);
+	if (ret < 0)
+		return ret;
+	session->timeout_ns = timeout_ms * 1000000ull;
+	session_leave(session);
+	return 0;
+}
+
+/* Copies what fits behind the size field, which stays the caller's. */
+static int copy_sized(void *to, uint32_t to_size, const void *from, size_t from_size)
+{
+	size_t size = to_size < from_size ? to_size : from_size;
+
+	if (to_size < 2 * sizeof(uint32_t))
+		return err_set(-EINVAL, "size is %u: set it to the size of the struct", to_size);
+	memcpy((uint8_t *)to + sizeof(uint32_t), (const uint8_t *)from + sizeof(uint32_t), size - sizeof(uint32_t));
+	return 0;
+}
+
+TARN_API int tarn_session_get_stats(struct tarn_session *session, struct tarn_session_stats *ret_stats)
+{
+	int ret;
+
+	if (!session || !ret_stats)
+		return err_set(-EINVAL, "session and ret_stats must not be NULL");
+	ret = session_enter(session);
+	if (ret < 0)
+		return ret;
+	ret = copy_sized(ret_stats, ret_stats->size, &session->stats, sizeof(session->stats));
+	session_leave(session);
+	return ret;
+}
+
+TARN_API int tarn_session_get_pool_info(struct tarn_session *session, struct tarn_pool_info *ret_info)
+{
+	struct tarn_pool_info info = { .size = sizeof(info) };
+
+	if (!session || !ret_info)
+		return err_set(-EINVAL, "session and ret_info must not be NULL");
+	info.read_only = session->identity.read_only;
+	info.pool_bytes = session->geometry.pool_bytes;
+	info.max_value_bytes = session->geometry.max_value_bytes;
+	info.epoch_ns = session->geometry.epoch_ns;
+	info.boot_id = session->geometry.boot_id;
+	strncpy(info.transport, session->ep->ops->name, sizeof(info.transport) - 1);
+	strncpy(info.atomics, session->geometry.atomics == LAYOUT_ATOMICS_NIC ? "nic" : "cpu", sizeof(info.atomics) - 1);
+	return copy_sized(ret_info, ret_info->size, &info, sizeof(info));
+}
+
+/* ---- ping ----------------------------------------------------------------------------------------------------- */
+
+static int ping_step(struct task *task)
+{
+	task->result = task->status;
+	return 1;
+}
+
+static int ping(struct tarn_session *s, uint64_t *ret_ns)
+{
+	uint8_t message[WIRE_RPC_BYTES], reply[WIRE_RPC_REPLY_BYTES];
+	struct wire_rpc rpc = { .type = WIRE_RPC_PING };
+	struct wire_rpc_reply decoded;
+	struct task task = { .step = ping_step };
+	uint64_t begin = session_now(s);
+	int ret;
+
+	task.limit_ns = begin + s->timeout_ns;
+	wire_rpc_encode(&rpc, message);
+	ret = session_rpc(s, message, sizeof(message), reply, sizeof(reply), &task);
+	if (ret == 0)
+		ret = session_wait(s, &task);
+	if (ret == -TARN_ETIMEOUT)
+		return err_set(ret, "tarnd did not answer within the time limit: it is stopped or overloaded");
+	if (ret == -TARN_ESESSION)
+		return err_set(ret, "the connection to tarnd is gone: close this session and open a new one");
+	if (ret == 0)
+		ret = wire_rpc_reply_decode(reply, task.length, &decoded);
+	if (ret == 0 && ret_ns)
+		*ret_ns = session_now(s) - begin;
+	return ret;
+}
+
+TARN_API int tarn_session_ping(struct tarn_session *session, uint64_t *ret_ns)
+{
+	int ret;
+
+	if (!session)
+		return err_set(-EINVAL, "session must not be NULL");
+	ret = session_enter(session);
+	if (ret < 0)
+		return ret;
+	ret = ping(session, ret_ns);
+	session_leave(session);
+	return ret;
+}

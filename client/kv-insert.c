@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * kv-insert.c - a key that is not there: insert, and who wins when several insert it at once
+ *
+ * The slot is taken as pending, which nobody sees; the buckets are read again; rivals are killed, or we give way; only then it is committed. Nobody waits
+ * for a client that died, since anyone may kill a pending slot. Next: docs/protocol.md section 4 "Key absent"; tests/model/kv.pml.
+ */
+#include <string.h>
+
+#include "err.h"
+#include "kv-internal.h"
+#include "mutation.h"
+
+static uint64_t pending_word(const struct kv_op *op)
+{
+	return layout_slot_with_state(op->new_word, LAYOUT_SLOT_PENDING);
+}
+
+/* ---- choosing a slot ------------------------------------------------------------------------------------------ */
+
+/* Empty slots per pair, and the best of each: main buckets first, so that overflow buckets are left to those who need them. */
+struct choice {
+	unsigned empties;
+	uint64_t main, overflow;
+};
+
+static inline void choose(struct kv_op *op, unsigned pair, unsigned bucket, uint64_t slot, uint64_t word)
+{
+	struct choice *c = &((struct choice *)op->scratch)[pair];
+	/* pairs begin at the group's main bucket A, or at its overflow bucket, with main bucket B behind it */
+	bool main = bucket == (op->pair_offsets[pair] - op->session->geometry.pages_offset) % LAYOUT_PAGE_BYTES % LAYOUT_GROUP_BYTES /
+				      LAYOUT_BUCKET_BYTES;
+
+	if (layout_slot_state(word) == LAYOUT_SLOT_PENDING && !op->pending_slot) {
+		op->pending_slot = slot;
+		op->pending_word = word;
+	}
+	if (word)
+		return;
+	c->empties++;
+	if (main && !c->main)
+		c->main = slot;
+	else if (!main && !c->overflow)
+		c->overflow = slot;
+}
+
+static uint64_t choose_slot(struct kv_op *op)
+{
+	struct choice *c = (struct choice *)op->scratch;
+	unsigned best;
+
+	memset(c, 0, 2 * sizeof(*c));
+	op->pending_slot = 0;
+	kv_each_slot(op, op->pairs, choose);
+	best = c[1].empties > c[0].empties;
+	return c[best].main ? c[best].main : c[best].overflow;
+}
+
+/* Is the rival that we gave way to first still among the candidates? */
+static bool still_yielding(const struct kv_op *op)
+{
+	unsigned i;
+
+	for (i = 0; i < op->candidate_count; i++)
+		if (op->candidates[i].slot == op->yield_slot && op->candidates[i].word == op->yield_word)
+			return true;
+	return false;
+}
+
+/*
+ * Has a pending rival been in the way, unchanged, for longer than its owner needs if it lives? The clock of the first one counts for all: with one each, two
+ * dead rivals would start it again in turn for ever.
+ */
+static bool yielded_enough(struct kv_op *op, uint64_t slot, uint64_t word)
+{
+	uint64_t now = session_now(op->session);
+
+	if ((op->yield_slot != slot || op->yield_word != word) && !still_yielding(op)) {
+		op->yield_slot = slot;
+		op->yield_word = word;
+		op->yield_since_ns = now;
+	}
+	return now - op->yield_since_ns > KV_YIELD_NS;
+}
+
+/* No empty slot. A pending one may be left from a client that died: then it is killed and used. */
+static int no_slot(struct kv_op *op)
+{
+	if (!op->pending_slot)
+		return kv_end(op, err_set(-TARN_EINDEXFULL, "all slots of this key's buckets are in use: the index is too small for this many "
+					  "keys; raise `keys` in the pool's section of tarnd.conf and start with a new pool"));
+	if (!yielded_enough(op, op->pending_slot, op->pending_word))
+		return kv_restart(op, true);
+	op->candidate_count = op->batch_begin = 0;
+	op->own_slot = 0;
+	op->candidates[op->candidate_count++] = (struct kv_candidate){ .slot = op->pending_slot, .word = op->pending_word };
+	op->state = KV_KILL;
+	return KV_GO_ON;
+}
+
+static int begin_insert(struct kv_op *op)
+{
+	op->own_slot = choose_slot(op);
+	if (!op->own_slot)
+		return no_slot(op);
+	op->state = KV_INSERT;
+	return KV_GO_ON;
+}
+
+/* The search has ended without the key. */
+int kv_absent(struct kv_op *op)
+{
+	switch (op->kind) {
+	case KV_GET:
+	case KV_DELETE:
+		return kv_end(op, -TARN_ENOTFOUND);
+	case KV_PUT:
+		if (op->put_flags & TARN_PUT_IF_STAMP)
+			return kv_end(op, -TARN_ENOTFOUND);
+		return begin_insert(op);
+	case KV_ADD:
+		if (op->faa_word)
+			return kv_end(op, err_set(-TARN_ECONFLICT, "the counter was deleted while the add was on its way: it may or may "
+						  "not have counted"));
+		if (op->have_block)
+			return begin_insert(op);
+		op->creating = true;
+		op->state = KV_BEGIN;
+		return KV_GO_ON;
+	}
+	return KV_ENDED;
+}
+
+/* ---- pending -------------------------------------------------------------------------------------------------- */
+
+static int withdraw(struct kv_op *op, bool backoff)
+{
+	op->withdraw_backoff = backoff;
+	op->state = KV_WITHDRAW;
+	return KV_GO_ON;
+}
+
+int kv_withdraw(struct kv_op *op)
+{
+	struct fabric_request r = kv_cas(op->own_slot, pending_word(op), 0, &op->seen);
+
+	/* failed: somebody killed it; either way it is not ours any more */
+	if (!op->posted)
+		return kv_post(op, &r, 1);
+	op->posted = false;
+	return kv_restart(op, op->withdraw_backoff);
+}
+
+static bool headers_unchanged(const struct kv_op *op)
+{
+	unsigned i;
+
+	for (i = 0; i < 4; i++)
+		if (op->pairs[i / 2][i % 2].header != op->again[i / 2][i % 2].header)
+			return false;
+	return true;
+}
+
+/* Was this word there at the first READ, and its block found to be another key's? */
+static bool known_stranger(const struct kv_op *op, uint64_t slot, uint64_t word)
+{
+	unsigned i;
+
+	for (i = 0; i < op->batch_begin; i++)
+		if (op->candidates[i].slot == slot && op->candidates[i].word == word)
+			return true;
+	return false;
+}
+
+static inline void collect_rival(struct kv_op *op, unsigned pair, unsigned bucket, uint64_t slot, uint64_t word)
+{
+	uint32_t state = layout_slot_state(word);
+
+	(void)pair;
+	(void)bucket;
+	if (slot == op->own_slot || layout_slot_fp(word) != op->fp || state == LAYOUT_SLOT_EMPTY)
+		return;
+	if (state == LAYOUT_SLOT_MOVED)
+		op->moved = true;
+	else if (!known_stranger(op, slot, word))
+		op->candidates[op->candidate_count++] = (struct kv_candidate){ .slot = slot, .word = word };
+}
+
+int kv_insert(struct kv_op *op)
+{
+	struct fabric_request requests[] = {
+		kv_cas(op->own_slot, 0, pending_word(op), &op->seen),
+		kv_read(op->pair_offsets[0], op->again[0], LAYOUT_PAIR_BYTES),
+		kv_read(op->pair_offsets[1], op->again[1], LAYOUT_PAIR_BYTES),
+	};
+	unsigned strangers = op->candidate_count;
+
+	if (!op->posted) {
+		op->named = true;
+		return kv_post(op, requests, 3);
+	}
+	op->posted = false;
+	if (op->seen != 0)
+		return kv_restart(op, false);
+	if (kv_too_old(op) || !headers_unchanged(op))
+		return withdraw(op, false);
+	/* the strangers of the first READ stay in front, the rivals come behind */
+	op->batch_begin = strangers;
+	op->moved = false;
+	if (!MUTATED(MUTATION_PENDING_REREAD))
+		kv_each_slot(op, op->again, collect_rival);
+	if (op->moved)
+		return withdraw(op, true);
+	op->state = op->candidate_count > strangers ? KV_RIVALS : KV_COMMIT;
+	return KV_GO_ON;
+}
+
+/* ---- rivals --------------------------------------------------------------------------------------------------- */
+
+/* What a rival means for us: 0 nothing, 1 kill it, -1 give way; *ret_backoff: is it of use to wait? */
+static int judge(struct kv_op *op, struct kv_candidate *c, bool *ret_backoff)
+{
+	bool pending = layout_slot_state(c->word) == LAYOUT_SLOT_PENDING;
+	int match = c->bad ? -1 : kv_block_match(op, kv_candidate_block(op, c), c->word);
+
+	*ret_backoff = false;
+	if (match == 0)
+		return 0;
+	if (!pending && MUTATED(MUTATION_COMMITTED_RIVAL))
+		return 0;
+	/* the key is there: go on as an update. Or a block that cannot be read: the next search will say */
+	if (!pending)
+		return -1;
+	/* a pending block that cannot be read is treated as the key's: to kill is always allowed */
+	if (c->slot > op->own_slot)
+		return 1;
+	if (MUTATED(MUTATION_LOWER_RIVAL))
+		return 0;
+	*ret_backoff = true;
+	return yielded_enough(op, c->slot, c->word) ? 1 : -1;
+}
+
+/* All rivals are read, batch by batch; those to kill are gathered at the front of the list (behind the strangers nothing is needed any more). */
+int kv_rivals(struct kv_op *op)
+{
+	unsigned i;
+	bool backoff;
+
+	if (!op->posted)
+		return kv_post_candidates(op);
+	op->posted = false;
+	if (kv_too_old(op))
+		return withdraw(op, false);
+	for (i = op->batch_begin; i < op->batch_end; i++) {
+		int verdict = judge(op, &op->candidates[i], &backoff);
+
+		if (verdict < 0)
+			return withdraw(op, backoff);
+		/* word 0: nothing to kill here */
+		if (verdict == 0)
+			op->candidates[i].word = 0;
+	}
+	op->batch_begin = op->batch_end;
+	if (op->batch_begin < op->candidate_count)
+		return KV_GO_ON;
+	op->state = KV_KILL;
+	return KV_GO_ON;
+}
+
+static int post_kills(struct kv_op *op)
+{
+	struct fabric_request requests[2 * KV_SLOTS];
+	unsigned i, n = 0;
+
+	for (i = 0; i < op->candidate_count; i++) {
+		const struct kv_candidate *c = &op->candidates[i];
+
+		if (layout_slot_state(c->word) != LAYOUT_SLOT_PENDING)
+			continue;
+		requests[n] = kv_cas(c->slot, c->word, 0, &op->kills[n]);
+		n++;
+	}
+	if (n)
+		return kv_post(op, requests, n);
+	op->posted = true;
+	return KV_GO_ON;
+}
+
+int kv_kill(struct kv_op *op)
+{
+	unsigned i, n = 0;
+	bool all = true;
+
+	if (!op->posted)
+		return post_kills(op);
+	op->posted = false;
+	for (i = 0; i < op->candidate_count; i++) {
+		const struct kv_candidate *c = &op->candidates[i];
+
+		if (layout_slot_state(c->word) == LAYOUT_SLOT_PENDING)
+			all = op->kills[n++] == c->word && all;
+	}
+	/* without a slot of our own we were only making room */
+	if (!op->own_slot)
+		return kv_restart(op, false);
+	if ((!all && !MUTATED(MUTATION_KILL_RULE)) || kv_too_old(op))
+		return withdraw(op, false);
+	op->state = KV_COMMIT;
+	return KV_GO_ON;
+}
+
+int kv_commit(struct kv_op *op)
+{
+	struct fabric_request r = kv_cas(op->own_slot, pending_word(op), op->new_word, &op->seen);
+
+	if (!op->posted)
+		return kv_post(op, &r, 1);
+	op->posted = false;
+	/* somebody killed it */
+	if (op->seen != pending_word(op))
+		return kv_restart(op, true);
+	kv_published(op, op->own_slot);
+	op->added = op->delta;
+	return kv_end(op, 0);
+}

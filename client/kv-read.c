@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * kv-read.c - a get once its block was found, by the index or by the location cache
+ *
+ * Large values are read extent by extent straight into the caller's buffer, in windows of one post; the slot word is read again (RENEW)
+ * before the time rule T1 runs out. Next: kv.c; docs/protocol.md sections 3 and 4.
+ */
+#include <string.h>
+
+#include "cache.h"
+#include "err.h"
+#include "kv-internal.h"
+#include "mutation.h"
+
+static void fill_item(struct kv_op *op, const struct layout_block *block)
+{
+	const struct tarn_session *s = op->session;
+
+	op->item = (struct tarn_item){
+		.size = sizeof(op->item),
+		.kind = block->kind == LAYOUT_KIND_COUNTER ? TARN_KIND_COUNTER : TARN_KIND_VALUE,
+		.value_bytes = block->value_length,
+		.stamp = block->stamp,
+		.user_flags = block->user_flags,
+		.writer = block->writer,
+	};
+	if (block->expiry > s->epoch)
+		op->item.expiry_ms = (block->expiry - s->epoch) * (s->geometry.epoch_ns / 1000) / 1000;
+}
+
+int kv_get_found(struct kv_op *op)
+{
+	const struct layout_block *block = op->found;
+
+	if (kv_expired(op, block))
+		return kv_end(op, -TARN_ENOTFOUND);
+	if (op->session->cache && block->kind != LAYOUT_KIND_EXTENTS && layout_slot_state(op->word) == LAYOUT_SLOT_COMMITTED)
+		cache_add(op->session->cache, op->hash, op->started_ns, op->slot, op->word);
+	fill_item(op, block);
+	if (op->exists_only)
+		return kv_end(op, 0);
+	if (block->value_length > op->buffer_bytes)
+		return kv_end(op, -TARN_ETOOSMALL);
+	if (block->kind == LAYOUT_KIND_EXTENTS) {
+		op->extents_read = 0;
+		op->window_bad = false;
+		op->state = KV_GET_EXTENTS;
+		return KV_GO_ON;
+	}
+	memcpy(op->buffer, layout_block_value(block), block->value_length);
+	return kv_end(op, 0);
+}
+
+/* One round trip: a hit if the slot still says what it said when the location was learned. */
+int kv_cached_get(struct kv_op *op)
+{
+	struct tarn_session *s = op->session;
+	uint32_t bytes = layout_class_bytes(layout_slot_class(op->word));
+	struct fabric_request requests[3] = {
+		kv_read(op->slot, &op->seen, 8),
+		kv_read(layout_slot_offset(op->word), op->scratch, bytes),
+		kv_read(LAYOUT_EPOCH_OFFSET, &op->epoch, 8),
+	};
+
+	if (!op->posted) {
+		op->first_read_ns = op->started_ns;
+		op->epoch = 0;
+		return kv_post(op, requests, session_epoch_stale(s, op->started_ns) ? 3 : 2);
+	}
+	op->posted = false;
+	if (op->epoch)
+		session_epoch_learn(s, op->epoch, op->first_read_ns);
+	op->found = (const struct layout_block *)op->scratch;
+	if (op->seen == op->word && !kv_too_old(op) && kv_block_match(op, op->found, op->word) > 0) {
+		s->stats.cache_hits++;
+		return kv_get_found(op);
+	}
+	s->stats.cache_misses++;
+	cache_remove(s->cache, op->hash);
+	return kv_restart(op, false);
+}
+
+/* ---- large values --------------------------------------------------------------------------------------------- */
+
+static uint64_t extent_length(const struct kv_op *op, uint64_t i)
+{
+	uint64_t begin = i * LAYOUT_PAGE_BYTES, rest = op->item.value_bytes - begin;
+
+	return rest < LAYOUT_PAGE_BYTES ? rest : LAYOUT_PAGE_BYTES;
+}
+
+static const struct layout_extent *extents(const struct kv_op *op)
+{
+	return layout_block_value(op->found);
+}
+
+static int renew(struct kv_op *op)
+{
+	op->state = KV_RENEW;
+	return KV_GO_ON;
+}
+
+static int post_window(struct kv_op *op)
+{
+	struct fabric_request requests[KV_WINDOW];
+	uint64_t total = layout_extents(op->item.value_bytes), i;
+	unsigned n = 0;
+
+	for (i = op->extents_read; i < total && n < KV_WINDOW; i++) {
+		uint64_t where = extents(op)[i].where, length = extent_length(op, i);
+
+		if (!layout_block_place_valid(&op->session->geometry, layout_slot_offset(where), layout_slot_class(where)) ||
+		    length > layout_class_bytes(layout_slot_class(where))) {
+			op->window_bad = true;
+			return renew(op);
+		}
+		requests[n++] = kv_read(layout_slot_offset(where), op->buffer + i * LAYOUT_PAGE_BYTES, (uint32_t)length);
+	}
+	op->window_end = i;
+	return kv_post(op, requests, n);
+}
+
+static bool window_valid(const struct kv_op *op)
+{
+	uint64_t i;
+
+	for (i = op->extents_read; i < op->window_end; i++) {
+		const struct layout_extent *e = &extents(op)[i];
+
+		if (layout_extent_checksum(op->buffer + i * LAYOUT_PAGE_BYTES, extent_length(op, i), layout_slot_offset(e->where)) !=
+			    e->checksum && !MUTATED(MUTATION_CHECKSUM))
+			return false;
+	}
+	return true;
+}
+
+int kv_get_extents(struct kv_op *op)
+{
+	uint64_t total = layout_extents(op->item.value_bytes);
+
+	if (!op->posted) {
+		if (op->extents_read == total)
+			return kv_end(op, 0);
+		return post_window(op);
+	}
+	op->posted = false;
+	op->window_bad = !window_valid(op);
+	/* what comes next must still lie within D of the first READ: half of it is spent at the most */
+	if (op->window_bad || (session_now(op->session) - op->first_read_ns > op->session->geometry.deadline_ns / 2 &&
+			       !MUTATED(MUTATION_DEADLINE)))
+		return renew(op);
+	op->extents_read = op->window_end;
+	return KV_GO_ON;
+}
+
+/* The slot word again: unchanged means that all that was read through it is good, and the clock starts again. */
+int kv_renew(struct kv_op *op)
+{
+	struct fabric_request r = kv_read(op->slot, &op->seen, 8);
+
+	if (!op->posted) {
+		op->renew_posted_ns = session_now(op->session);
+		if (op->renew_posted_ns > op->limit_ns)
+			return kv_end(op, err_set(-TARN_ETIMEOUT, "the value (%llu bytes) could not be read within the time limit",
+						  (unsigned long long)op->item.value_bytes));
+		return kv_post(op, &r, 1);
+	}
+	op->posted = false;
+	/* frozen by a split, the block is the same */
+	if (layout_slot_with_state(op->seen, LAYOUT_SLOT_COMMITTED) != layout_slot_with_state(op->word, LAYOUT_SLOT_COMMITTED) ||
+	    (layout_slot_state(op->seen) != LAYOUT_SLOT_COMMITTED && layout_slot_state(op->seen) != LAYOUT_SLOT_FROZEN))
+		return kv_restart(op, false);
+	if (op->window_bad)
+		return kv_bad(op, op->slot, op->word);
+	op->first_read_ns = op->renew_posted_ns;
+	op->extents_read = op->window_end;
+	op->state = KV_GET_EXTENTS;
+	return KV_GO_ON;
+}

@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * process.c - what a session needs beside its calls: telemetry, quiescence count, epoch, hand-back
+ *
+ * One task per session, run by the housekeeping thread, by tarn_session_process(), or at the end of a call (session->wanted), always by the session's
+ * owner with no operation under way: so nothing is owed when the quiescence count is raised. Next: housekeeping.c; docs/protocol.md sections
+ * 4 ("retire"), 5 ("hand back") and 9.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "alloc.h"
+#include "err.h"
+#include "session.h"
+
+#define IDLE_NS 2000000000u /* a session without calls for so long hands its pages back */
+
+struct process {
+	struct task task;
+	struct tarn_session *session;
+	enum { PROCESS_REPORT, PROCESS_HAND_BACK, PROCESS_FLUSH } state;
+	bool posted, final;
+	uint64_t posted_ns, epoch, quiescence;
+	struct layout_telemetry telemetry;
+};
+
+int process_create(struct tarn_session *session, struct process **ret_process)
+{
+	struct process *p = calloc(1, sizeof(*p));
+
+	if (!p)
+		return err_set(-ENOMEM, "no memory for a session");
+	p->session = session;
+	*ret_process = p;
+	return 0;
+}
+
+void process_free(struct process *process)
+{
+	free(process);
+}
+
+static void fill_telemetry(struct process *p)
+{
+	const struct tarn_session *s = p->session;
+	struct layout_telemetry *t = &p->telemetry;
+
+	t->reports++;
+	t->gets = s->stats.gets;
+	t->hits = s->stats.hits;
+	t->puts = s->stats.puts;
+	t->deletes = s->stats.deletes;
+	t->adds = s->stats.adds;
+	t->errors = s->stats.errors;
+	t->retries = s->stats.retries;
+	t->round_trips = s->stats.round_trips;
+	t->posts = s->stats.posts;
+	t->requests = s->stats.requests;
+	t->rpcs = s->stats.rpcs;
+	t->cache_hits = s->stats.cache_hits;
+	t->cache_misses = s->stats.cache_misses;
+	t->bytes_read = s->stats.bytes_read;
+	t->bytes_written = s->stats.bytes_written;
+	memcpy(t->get_latency, s->get_latency, sizeof(t->get_latency));
+	memcpy(t->put_latency, s->put_latency, sizeof(t->put_latency));
+}
+
+static int post_report(struct process *p)
+{
+	struct tarn_session *s = p->session;
+	uint64_t slot = layout_client_offset(&s->geometry, s->identity.client_slot);
+	struct fabric_request requests[3];
+	unsigned n = 0;
+
+	p->posted_ns = session_now(s);
+	if (!s->identity.read_only) {
+		fill_telemetry(p);
+		p->quiescence++;
+		requests[n++] = (struct fabric_request){ .opcode = FABRIC_WRITE, .length = sizeof(p->telemetry), .local = &p->telemetry,
+							 .offset = slot + offsetof(struct layout_client, telemetry) };
+		requests[n++] = (struct fabric_request){ .opcode = FABRIC_WRITE, .length = 8, .local = &p->quiescence,
+							 .offset = slot + offsetof(struct layout_client, quiescence) };
+	}
+	requests[n++] = (struct fabric_request){ .opcode = FABRIC_READ, .length = 8, .offset = LAYOUT_EPOCH_OFFSET, .local = &p->epoch };
+	return session_post(s, requests, n, &p->task);
+}
+
+static int end(struct process *p, int result)
+{
+	p->task.result = result;
+	return 2;
+}
+
+/* Handlers as in kv-internal.h: 0 wait, 1 go on, 2 ended. */
+static int report(struct process *p)
+{
+	struct tarn_session *s = p->session;
+	int ret;
+
+	if (!p->posted) {
+		if (s->ep->ops->check(s->ep) < 0)
+			s->lost = true;
+		ret = s->lost ? err_set(-TARN_ESESSION, "the connection to tarnd is gone: close this session and open a new one") :
+				post_report(p);
+		if (ret < 0)
+			return end(p, ret);
+		p->posted = true;
+		return ret;
+	}
+	p->posted = false;
+	session_epoch_learn(s, p->epoch, p->posted_ns);
+	p->state = PROCESS_HAND_BACK;
+	return 1;
+}
+
+static int hand_back(struct process *p)
+{
+	struct tarn_session *s = p->session;
+
+	if (!p->final && session_now(s) - s->last_call_ns < IDLE_NS)
+		return end(p, 0);
+	alloc_hand_back_all(s->alloc);
+	p->state = PROCESS_FLUSH;
+	return 1;
+}
+
+/* A request that is waited for: when it is complete, so is the hand-back. */
+static int flush(struct process *p)
+{
+	struct fabric_request r = { .opcode = FABRIC_READ, .length = 8, .offset = LAYOUT_EPOCH_OFFSET, .local = &p->epoch };
+	int ret;
+
+	if (!p->posted) {
+		ret = session_post(p->session, &r, 1, &p->task);
+		if (ret < 0)
+			return end(p, ret);
+		p->posted = true;
+		return ret;
+	}
+	p->posted = false;
+	return end(p, 0);
+}
+
+static int process_step(struct task *task)
+{
+	static int (*const handlers[])(struct process *) = {
+		[PROCESS_REPORT] = report, [PROCESS_HAND_BACK] = hand_back, [PROCESS_FLUSH] = flush,
+	};
+	struct process *p = (struct process *)task;
+	int next;
+
+	if (task->status < 0 && p->posted)
+		return end(p, task->status) == 2;
+	do {
+		next = handlers[p->state](p);
+	} while (next == 1);
+	return next == 2;
+}
+
+struct task *process_start(struct process *p, bool final)
+{
+	p->task.step = process_step;
+	p->task.status = 0;
+	p->task.wake_ns = 0;
+	p->task.limit_ns = session_now(p->session) + p->session->timeout_ns;
+	p->state = PROCESS_REPORT;
+	p->posted = false;
+	p->final = final;
+	return &p->task;
+}
