@@ -133,7 +133,9 @@ static int put(struct tarn_session *session, const void *key, size_t key_bytes, 
 
 	if (ret < 0)
 		return ret;
-	ret = session_run(session, kv_put(session->op, key, key_bytes, value, value_bytes, options));
+	ret = session_renew_stamps(session);
+	if (ret == 0)
+		ret = session_run(session, kv_put(session->op, key, key_bytes, value, value_bytes, options));
 	if (ret_stamp && (ret == 0 || ret == -TARN_EAMBIGUOUS))
 		*ret_stamp = kv_stamp(session->op);
 	if (ret == -TARN_EEXISTS)
@@ -193,7 +195,9 @@ TARN_API int tarn_add(struct tarn_session *session, const void *key, size_t key_
 		ret = session_enter(session);
 	if (ret < 0)
 		return ret;
-	ret = session_run(session, kv_add(session->op, key, key_bytes, delta));
+	ret = session_renew_stamps(session);
+	if (ret == 0)
+		ret = session_run(session, kv_add(session->op, key, key_bytes, delta));
 	if (ret == 0 && ret_value)
 		*ret_value = kv_added(session->op);
 	session_leave(session);
@@ -271,41 +275,11 @@ TARN_API int tarn_session_get_pool_info(struct tarn_session *session, struct tar
 	return copy_sized(ret_info, ret_info->size, &info, sizeof(info));
 }
 
-/* ---- ping ----------------------------------------------------------------------------------------------------- */
-
-static int ping_step(struct task *task)
-{
-	task->result = task->status;
-	return 1;
-}
-
-static int ping(struct tarn_session *s, uint64_t *ret_ns)
-{
-	uint8_t message[WIRE_RPC_BYTES], reply[WIRE_RPC_REPLY_BYTES];
-	struct wire_rpc rpc = { .type = WIRE_RPC_PING };
-	struct wire_rpc_reply decoded;
-	struct task task = { .step = ping_step };
-	uint64_t begin = session_now(s);
-	int ret;
-
-	task.limit_ns = begin + s->timeout_ns;
-	wire_rpc_encode(&rpc, message);
-	ret = session_rpc(s, message, sizeof(message), reply, sizeof(reply), &task);
-	if (ret == 0)
-		ret = session_wait(s, &task);
-	if (ret == -TARN_ETIMEOUT)
-		return err_set(ret, "tarnd did not answer within the time limit: it is stopped or overloaded");
-	if (ret == -TARN_ESESSION)
-		return err_set(ret, "the connection to tarnd is gone: close this session and open a new one");
-	if (ret == 0)
-		ret = wire_rpc_reply_decode(reply, task.length, &decoded);
-	if (ret == 0 && ret_ns)
-		*ret_ns = session_now(s) - begin;
-	return ret;
-}
-
 TARN_API int tarn_session_ping(struct tarn_session *session, uint64_t *ret_ns)
 {
+	struct wire_rpc rpc = { .type = WIRE_RPC_PING };
+	struct wire_rpc_reply reply;
+	uint64_t begin;
 	int ret;
 
 	if (!session)
@@ -313,7 +287,10 @@ TARN_API int tarn_session_ping(struct tarn_session *session, uint64_t *ret_ns)
 	ret = session_enter(session);
 	if (ret < 0)
 		return ret;
-	ret = ping(session, ret_ns);
+	begin = session_now(session);
+	ret = session_ask(session, &rpc, &reply);
+	if (ret == 0 && ret_ns)
+		*ret_ns = session_now(session) - begin;
 	session_leave(session);
 	return ret;
 }

@@ -254,6 +254,29 @@ int session_sync(struct tarn_session *s, const struct fabric_request *requests, 
 	return ret < 0 ? ret : 0;
 }
 
+int session_ask(struct tarn_session *s, const struct wire_rpc *rpc, struct wire_rpc_reply *ret_reply)
+{
+	uint8_t message[WIRE_RPC_BYTES], answer[WIRE_RPC_REPLY_BYTES];
+	struct task task = { .limit_ns = session_now(s) + s->timeout_ns };
+	struct wire_rpc_reply reply;
+	int ret;
+
+	wire_rpc_encode(rpc, message);
+	ret = session_rpc(s, message, sizeof(message), answer, sizeof(answer), &task);
+	if (ret == 0)
+		ret = session_wait(s, &task);
+	if (ret == -TARN_ETIMEOUT)
+		return err_set(ret, "tarnd did not answer within the time limit: it is stopped or overloaded");
+	if (ret < 0)
+		return post_failed(s, ret);
+	ret = wire_rpc_reply_decode(answer, task.length, &reply);
+	if (ret == 0 && reply.status < 0)
+		ret = err_set(reply.status, "tarnd refused: %s", err_string(reply.status));
+	if (ret == 0)
+		*ret_reply = reply;
+	return ret;
+}
+
 /* ---- small things --------------------------------------------------------------------------------------------- */
 
 /* splitmix64 (Steele et al., OOPSLA 2014): for back-off only */
@@ -273,6 +296,24 @@ void session_epoch_learn(struct tarn_session *s, uint64_t epoch, uint64_t posted
 		s->epoch = epoch;
 	s->epoch_read_ns = posted_ns;
 	alloc_epoch(s->alloc, s->epoch, posted_ns);
+}
+
+#define STAMPS_LEFT 1024u
+
+int session_renew_stamps(struct tarn_session *s)
+{
+	struct wire_rpc rpc = { .type = WIRE_RPC_NUMBER };
+	struct wire_rpc_reply reply;
+	int ret;
+
+	if (__builtin_expect(s->stamp_sequence < UINT32_MAX - STAMPS_LEFT, 1))
+		return 0;
+	ret = session_ask(s, &rpc, &reply);
+	if (ret < 0)
+		return ret;
+	s->identity.client_id = s->stats.client_id = reply.number;
+	s->stamp_sequence = 0;
+	return 0;
 }
 
 uint64_t session_stamp(struct tarn_session *s)

@@ -21,6 +21,7 @@
 #include "fabric.h"
 #include "layout.h"
 #include "tarn/tarn.h"
+#include "wire.h"
 
 struct tarn_session;
 
@@ -124,6 +125,10 @@ void session_epoch_learn(struct tarn_session *session, uint64_t epoch, uint64_t 
 void session_copy_item(struct tarn_item *ret_item, const struct tarn_item *item);
 /* Draws the stamp of a new write. */
 uint64_t session_stamp(struct tarn_session *session);
+/* Gets a new client id from the daemon when the stamps of this one are about to run out. Blocks. Before each write. */
+int session_renew_stamps(struct tarn_session *session);
+/* A question to the daemon's CPU and its answer, status included. Blocks up to the time limit. */
+int session_ask(struct tarn_session *session, const struct wire_rpc *rpc, struct wire_rpc_reply *ret_reply);
 
 /* ---- housekeeping.c: the one thread of the process ---------------------------------------------------------------- */
 int housekeeping_add(struct tarn_session *session);
