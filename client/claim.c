@@ -146,18 +146,13 @@ static int rpc(struct claim *c)
 	return 1;
 }
 
-/* Page word first, then the map: with the generation in the word a CAS that succeeds says that the map read is still right. */
 static int page(struct claim *c)
 {
-	const struct layout_geometry *g = &c->session->geometry;
+	struct fabric_request r = read_of(layout_page_word_offset(&c->session->geometry, c->page), &c->word, 8);
 	uint32_t state;
-	struct fabric_request requests[] = {
-		read_of(layout_page_word_offset(g, c->page), &c->word, 8),
-		read_of(layout_free_map_offset(g, layout_page_offset(g, c->page)), c->map, sizeof(c->map)),
-	};
 
 	if (!c->posted)
-		return post(c, requests, 2);
+		return post(c, &r, 1);
 	c->posted = false;
 	state = layout_page_state(c->word);
 	if (state == LAYOUT_PAGE_FREE || (state == LAYOUT_PAGE_PARTIAL && layout_page_class(c->word) == c->class))
@@ -167,19 +162,25 @@ static int page(struct claim *c)
 	return 1;
 }
 
+/*
+ * The map is READ behind the CAS, which keeps its place (two READs would not): once the page is ours its map changes no more, but for blocks
+ * that others retire. If the CAS fails, what was read is nothing to us.
+ */
 static int cas(struct claim *c)
 {
 	const struct layout_geometry *g = &c->session->geometry;
 	bool was_free = layout_page_state(c->word) == LAYOUT_PAGE_FREE;
 	uint64_t mine = layout_page_next(c->word, LAYOUT_PAGE_SLAB, c->class, c->session->identity.client_slot);
-	struct fabric_request r = {
-		.opcode = FABRIC_CAS, .length = 8, .offset = layout_page_word_offset(g, c->page), .local = &c->seen,
-		.compare = c->word, .operand = mine,
+	struct fabric_request requests[] = {
+		{ .opcode = FABRIC_CAS, .length = 8, .offset = layout_page_word_offset(g, c->page), .local = &c->seen,
+		  .compare = c->word, .operand = mine },
+		read_of(layout_free_map_offset(g, layout_page_offset(g, c->page)), c->map, sizeof(c->map)),
 	};
 	int ret;
 
+	/* a free page is aged all over */
 	if (!c->posted)
-		return post(c, &r, 1);
+		return post(c, requests, was_free ? 1 : 2);
 	c->posted = false;
 	if (c->seen != c->word) {
 		c->state = c->source == CLAIM_RPC ? CLAIM_RPC : CLAIM_LOOK;

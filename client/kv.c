@@ -154,7 +154,7 @@ static int begin(struct kv_op *op)
 		op->state = KV_EPOCH;
 	else if (needs_block(op))
 		op->state = op->kind == KV_PUT && layout_value_is_large(op->key_length, op->value_bytes) ? KV_EXTENTS : KV_PREPARE;
-	else if (op->use_cache && cacheable && cache_find(s->cache, op->hash, op->started_ns, &op->slot, &op->word))
+	else if (op->use_cache && cacheable && cache_find(s->cache, op->hash, session_now(s), &op->slot, &op->word))
 		op->state = op->kind == KV_GET ? KV_CACHED_GET : KV_CACHED_PUT;
 	else if (!directory_find(s->directory, op->hash))
 		op->state = KV_DIRECTORY;
