@@ -84,6 +84,7 @@ struct kv_op {
 	/* time */
 	uint64_t started_ns, limit_ns;
 	uint64_t first_read_ns; /* T1 counts from here */
+	uint64_t now_ns;        /* when the clock was read last: after a completion */
 	unsigned attempts;
 
 	/* the index, as read */
@@ -101,6 +102,7 @@ struct kv_op {
 	/* the new block; extents_taken of its list in the image are ours */
 	struct alloc_block block;
 	bool have_block, written, named; /* named: a pending slot has named it */
+	uint64_t prepared_ns; /* when the block was dated */
 	bool creating; /* add: the counter has to be made */
 	uint64_t new_word, stamp;
 	uint64_t extents_taken, extents_written;

@@ -159,9 +159,18 @@ int kv_prepare(struct kv_op *op)
 	uint32_t class = kind == LAYOUT_KIND_COUNTER ? layout_class_for_counter(op->key_length) :
 						       layout_class_for(layout_block_bytes(kind, op->key_length, value_bytes));
 
+	/*
+	 * A claim or the extents may have taken long. A date older than E / 2 could be that of what the block held before it was retired, and
+	 * then the slot word would come again.
+	 */
+	if (session_epoch_stale(op->session, session_now(op->session))) {
+		op->state = KV_EPOCH;
+		return KV_GO_ON;
+	}
 	if (!take(op, class, &op->block))
 		return KV_GO_ON;
 	op->have_block = true;
+	op->prepared_ns = session_now(op->session);
 	op->written = op->named = false;
 	build_image(op, kind, value_bytes);
 	op->state = KV_BEGIN;

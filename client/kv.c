@@ -59,7 +59,8 @@ static unsigned latency_bucket(uint64_t ns)
 static void count(struct kv_op *op, int result)
 {
 	struct tarn_session *s = op->session;
-	uint64_t now = session_now(s);
+	/* a get has just looked at the clock (T1), and what came after that is short */
+	uint64_t now = op->kind == KV_GET ? op->now_ns : session_now(s);
 
 	(op->kind == KV_GET ? s->get_latency : s->put_latency)[latency_bucket(now - op->started_ns)]++;
 	s->last_call_ns = now;
@@ -101,6 +102,9 @@ int kv_restart(struct kv_op *op, bool backoff)
 					  (unsigned long long)(s->timeout_ns / 1000000u), op->attempts + 1));
 	op->attempts++;
 	s->stats.retries++;
+	/* an old date could come again while caches still know it (cache_max_age): a fresh block */
+	if (op->have_block && now - op->prepared_ns > (s->geometry.epoch_ns << LAYOUT_GEN_BITS) / 4)
+		kv_drop_block(op);
 	op->state = KV_BEGIN;
 	op->posted = false;
 	op->use_cache = false;
@@ -112,7 +116,8 @@ int kv_restart(struct kv_op *op, bool backoff)
 
 bool kv_too_old(struct kv_op *op)
 {
-	return !MUTATED(MUTATION_DEADLINE) && session_now(op->session) - op->first_read_ns > op->session->geometry.deadline_ns;
+	op->now_ns = session_now(op->session);
+	return !MUTATED(MUTATION_DEADLINE) && op->now_ns - op->first_read_ns > op->session->geometry.deadline_ns;
 }
 
 int kv_post(struct kv_op *op, const struct fabric_request *requests, unsigned request_count)
@@ -144,17 +149,34 @@ static bool needs_block(const struct kv_op *op)
 	return !op->have_block && (op->kind == KV_PUT || op->creating);
 }
 
+/* The key's buckets, as far as the directory is known. */
+static void locate(struct kv_op *op)
+{
+	const struct tarn_session *s = op->session;
+	uint64_t subtable = directory_find(s->directory, op->hash);
+	unsigned i;
+
+	for (i = 0; i < 2 && subtable; i++) {
+		op->pair_offsets[i] = subtable + layout_hash_pair(op->hash, i, s->geometry.groups);
+		/* while the location cache is being looked at the buckets come nearer: its slot, too, is one of theirs */
+		if (op->use_cache)
+			fabric_hint(s->ep, op->pair_offsets[i], LAYOUT_PAIR_BYTES);
+	}
+}
+
 /* Decides what comes first. Comes back here after EPOCH and PREPARE. */
 static int begin(struct kv_op *op)
 {
 	struct tarn_session *s = op->session;
+	/* a put may have waited for its block meanwhile; a get has not waited for anything */
+	uint64_t now = op->kind == KV_GET ? op->now_ns : session_now(s);
 	bool cacheable = op->kind == KV_GET || (op->kind == KV_PUT && !op->put_flags && !op->extents_taken);
 
-	if (op->kind != KV_GET && session_epoch_stale(s, session_now(s)) && !op->have_block)
+	if (op->kind != KV_GET && session_epoch_stale(s, now) && !op->have_block)
 		op->state = KV_EPOCH;
 	else if (needs_block(op))
 		op->state = op->kind == KV_PUT && layout_value_is_large(op->key_length, op->value_bytes) ? KV_EXTENTS : KV_PREPARE;
-	else if (op->use_cache && cacheable && cache_find(s->cache, op->hash, session_now(s), &op->slot, &op->word))
+	else if (op->use_cache && cacheable && cache_find(s->cache, op->hash, now, &op->slot, &op->word))
 		op->state = op->kind == KV_GET ? KV_CACHED_GET : KV_CACHED_PUT;
 	else if (!directory_find(s->directory, op->hash))
 		op->state = KV_DIRECTORY;
@@ -235,15 +257,14 @@ static inline void collect(struct kv_op *op, unsigned pair, unsigned bucket, uin
 static int post_buckets(struct kv_op *op)
 {
 	struct tarn_session *s = op->session;
-	uint64_t subtable = directory_find(s->directory, op->hash);
 	struct fabric_request requests[5];
 	unsigned i, n = kv_add_block_writes(op, requests);
 
-	for (i = 0; i < 2; i++) {
-		op->pair_offsets[i] = subtable + layout_hash_pair(op->hash, i, s->geometry.groups);
+	op->use_cache = false;
+	locate(op);
+	for (i = 0; i < 2; i++)
 		requests[n++] = kv_read(op->pair_offsets[i], op->pairs[i], LAYOUT_PAIR_BYTES);
-	}
-	op->first_read_ns = session_now(s);
+	op->first_read_ns = op->now_ns = session_now(s);
 	op->epoch = 0;
 	if (session_epoch_stale(s, op->first_read_ns))
 		requests[n++] = kv_read(LAYOUT_EPOCH_OFFSET, &op->epoch, 8);
@@ -257,8 +278,6 @@ static int buckets(struct kv_op *op)
 	op->posted = false;
 	if (op->epoch)
 		session_epoch_learn(op->session, op->epoch, op->first_read_ns);
-	if (kv_too_old(op))
-		return kv_restart(op, false);
 	switch (check_headers(op)) {
 	case HEADERS_FIT:
 		break;
@@ -281,7 +300,10 @@ static int buckets(struct kv_op *op)
 	}
 	op->batch_begin = 0;
 	op->state = KV_CANDIDATES;
-	return op->candidate_count ? KV_GO_ON : kv_absent(op);
+	if (op->candidate_count)
+		return KV_GO_ON;
+	/* T1; with candidates the clock is looked at once their blocks are there, which is before anything is made of what was read */
+	return kv_too_old(op) ? kv_restart(op, false) : kv_absent(op);
 }
 
 /* ---- candidates ----------------------------------------------------------------------------------------------- */
@@ -441,7 +463,7 @@ static struct task *start(struct kv_op *op, enum kv_kind kind, const void *key, 
 	op->key_length = (uint32_t)key_bytes;
 	op->hash = layout_hash_key(key, key_bytes, s->geometry.hash_seed);
 	op->fp = layout_hash_fp(op->hash);
-	op->started_ns = session_now(s);
+	op->started_ns = op->now_ns = session_now(s);
 	op->limit_ns = op->started_ns + s->timeout_ns;
 	op->task.limit_ns = op->limit_ns;
 	op->attempts = 0;
@@ -451,6 +473,8 @@ static struct task *start(struct kv_op *op, enum kv_kind kind, const void *key, 
 	op->yield_word = 0;
 	op->bad_count = 0;
 	op->faa_word = 0;
+	if (op->use_cache)
+		locate(op);
 	return &op->task;
 }
 

@@ -66,6 +66,8 @@ struct fabric_ops {
 	int (*rpc)(struct fabric_endpoint *ep, const void *message, size_t bytes, void *reply, size_t capacity, void *cookie);
 	/* Gives up the RPC in flight, if any: no completion, its reply will be dropped. */
 	void (*rpc_cancel)(struct fabric_endpoint *ep);
+	/* These bytes will probably be read soon. Promises nothing; NULL where it would be of no use. */
+	void (*hint)(struct fabric_endpoint *ep, uint64_t offset, uint32_t length);
 	/* Up to `max` completions; never blocks. Returns their number, or -TARN_ESESSION when none is left and none will come. */
 	int (*poll)(struct fabric_endpoint *ep, struct fabric_completion *ret_completions, unsigned max);
 	/* Sleeps until poll may have something, at most `timeout_ns`. Returns 0; may return early. */
@@ -92,6 +94,11 @@ struct fabric_endpoint {
 static inline int fabric_post(struct fabric_endpoint *ep, const struct fabric_request *requests, unsigned count, void *cookie)
 {
 	return ep->ops->post(ep, requests, count, cookie);
+}
+static inline void fabric_hint(struct fabric_endpoint *ep, uint64_t offset, uint32_t length)
+{
+	if (ep->ops->hint)
+		ep->ops->hint(ep, offset, length);
 }
 static inline int fabric_poll(struct fabric_endpoint *ep, struct fabric_completion *ret_completions, unsigned max)
 {
