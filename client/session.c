@@ -21,6 +21,7 @@
 
 #define DEFAULT_TIMEOUT_MS 5000u
 #define DEFAULT_CACHE_BYTES (8u << 20)
+#define WAIT_NS 100000000u /* at most, for the completion of a post; then it is looked for again */
 
 static int parts_create(struct tarn_session *s, uint64_t cache_bytes)
 {
@@ -165,8 +166,10 @@ int session_post(struct tarn_session *s, const struct fabric_request *requests, 
 	ret = fabric_post(s->ep, requests, count, task);
 	if (ret < 0)
 		return post_failed(s, ret);
-	if (task)
+	if (task) {
 		task->status = 0;
+		task->asking = false;
+	}
 	return ret;
 }
 
@@ -176,13 +179,15 @@ int session_rpc(struct tarn_session *s, const void *message, size_t bytes, void 
 
 	s->stats.rpcs++;
 	ret = s->ep->ops->rpc(s->ep, message, bytes, reply, capacity, task);
+	task->asking = true;
 	return ret < 0 ? post_failed(s, ret) : 0;
 }
 
 /* Sleeps until something can have come, but not past the task's times. */
 static void wait_a_while(struct tarn_session *s, struct task *task, unsigned idle_polls)
 {
-	uint64_t now = session_now(s), until = task->wake_ns ? task->wake_ns : task->limit_ns;
+	uint64_t now = session_now(s);
+	uint64_t until = task->wake_ns ? task->wake_ns : task->asking ? task->limit_ns : now + WAIT_NS;
 
 	if (now >= until)
 		return;
@@ -205,7 +210,7 @@ static int poll_for(struct tarn_session *s, struct task *task)
 		return 1;
 	}
 	if (ret == 0) {
-		if (session_now(s) < task->limit_ns)
+		if (!task->asking || session_now(s) < task->limit_ns)
 			return 0;
 		s->ep->ops->rpc_cancel(s->ep);
 		task->status = -TARN_ETIMEOUT;
@@ -246,7 +251,7 @@ int session_run(struct tarn_session *s, struct task *task)
 
 int session_sync(struct tarn_session *s, const struct fabric_request *requests, unsigned count)
 {
-	struct task task = { .limit_ns = UINT64_MAX };
+	struct task task = { .status = 0 };
 	int ret = session_post(s, requests, count, &task);
 
 	if (ret == 0)

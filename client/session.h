@@ -31,7 +31,12 @@ struct task {
 	uint32_t length; /* of an RPC's reply */
 	int result;      /* valid once step() has returned 1 */
 	uint64_t wake_ns;  /* not 0: the task waits for this time, see above; step() clears it */
-	uint64_t limit_ns; /* an RPC in flight is given up at this time: status -TARN_ETIMEOUT */
+	/*
+	 * An RPC in flight is given up at this time: status -TARN_ETIMEOUT. A post never is: it ends by itself (T3), and until then the transport may
+	 * write into the task's memory.
+	 */
+	uint64_t limit_ns;
+	bool asking; /* what is in flight is an RPC */
 };
 
 /* Who a session is, from the handshake's reply. */
