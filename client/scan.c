@@ -130,14 +130,25 @@ static void collect(struct tarn_scan *scan, uint32_t buckets)
 
 static int read_chunk(struct tarn_scan *scan, uint32_t groups)
 {
-	struct fabric_request r = read_of(scan->chunk_offset, scan->chunk, (uint64_t)groups * LAYOUT_GROUP_BYTES);
+	struct tarn_session *s = scan->session;
+	uint64_t epoch;
+	struct fabric_request requests[] = {
+		read_of(scan->chunk_offset, scan->chunk, (uint64_t)groups * LAYOUT_GROUP_BYTES),
+		read_of(LAYOUT_EPOCH_OFFSET, &epoch, 8),
+	};
+	bool stale;
 	int ret;
 
-	scan->read_ns = session_now(scan->session);
-	ret = session_sync(scan->session, &r, 1);
-	if (ret == 0)
-		collect(scan, groups * 3);
-	return ret;
+	scan->read_ns = session_now(s);
+	stale = session_epoch_stale(s, scan->read_ns);
+	ret = session_sync(s, requests, stale ? 2 : 1);
+	if (ret < 0)
+		return ret;
+	/* what has expired is not shown */
+	if (stale)
+		session_epoch_learn(s, epoch, scan->read_ns);
+	collect(scan, groups * 3);
+	return 0;
 }
 
 /* Reads the next groups. Returns 1, 0 at the end of the index, or a negative code. */

@@ -188,8 +188,11 @@ static void learn_epoch(struct tarn_session *s)
 static void test_expiry(void **state)
 {
 	struct fixture *f = *state;
-	struct tarn_session *s = fixture_session(f, TARN_NO_THREAD);
+	struct tarn_session *s = fixture_session(f, TARN_NO_THREAD), *other;
 	struct tarn_put_options options = TARN_PUT_INIT;
+	struct tarn_scan *scan;
+	const void *key;
+	size_t key_bytes;
 	char byte;
 
 	options.expiry_ms = 1000; /* 4 epochs, and the one under way */
@@ -201,6 +204,12 @@ static void test_expiry(void **state)
 	learn_epoch(s);
 	assert_int_equal(tarn_get(s, "e", 1, &byte, 1, NULL), -TARN_ENOTFOUND);
 	assert_int_equal(tarn_delete(s, "e", 1), -TARN_ENOTFOUND);
+	/* also for a session that begins with a walk */
+	other = fixture_session(f, TARN_NO_THREAD);
+	assert_int_equal(tarn_scan_open(other, NULL, 0, &scan), 0);
+	assert_int_equal(tarn_scan_next(scan, &key, &key_bytes, NULL), 0);
+	tarn_scan_close(scan);
+	session_free(other);
 	options.flags = TARN_PUT_IF_STAMP;
 	assert_int_equal(tarn_put(s, "e", 1, "y", 1, &options, NULL), -TARN_ENOTFOUND);
 	options.flags = TARN_PUT_IF_ABSENT;
