@@ -241,7 +241,11 @@ static void shm_rpc_cancel(struct fabric_endpoint *ep)
 	s->rpc_busy = false;
 }
 
-/* One packet off the socket, if there is one. Replies come in the order of the requests. */
+/*
+ * One packet off the socket, in the order of the requests. 1: the reply; 0: nothing there; RECEIVED_STALE: a reply that nobody waits for any
+ * more, dropped; or -TARN_ESESSION.
+ */
+#define RECEIVED_STALE 2
 static int receive(struct shm_endpoint *s, struct fabric_completion *ret_completion)
 {
 	uint8_t packet[WIRE_RPC_MAX_BYTES];
@@ -256,7 +260,7 @@ static int receive(struct shm_endpoint *s, struct fabric_completion *ret_complet
 		return lose(s);
 	if (s->stale) {
 		s->stale--;
-		return 0;
+		return RECEIVED_STALE;
 	}
 	memcpy(s->rpc_reply, packet, (size_t)bytes < s->rpc_capacity ? (size_t)bytes : s->rpc_capacity);
 	s->rpc_busy = false;
@@ -267,22 +271,20 @@ static int receive(struct shm_endpoint *s, struct fabric_completion *ret_complet
 static int shm_poll(struct fabric_endpoint *ep, struct fabric_completion *ret_completions, unsigned max)
 {
 	struct shm_endpoint *s = shm(ep);
-	int ret = 0;
+	int ret;
 
 	if (max == 0)
 		return 0;
-	if (s->rpc_busy) {
-		while (!s->lost && (ret = receive(s, ret_completions)) == 0 && s->stale)
-			;
-		if (ret > 0)
-			return ret;
-		if (s->lost) {
-			s->rpc_busy = false;
-			*ret_completions = (struct fabric_completion){ .cookie = s->rpc_cookie, .status = -TARN_ESESSION };
-			return 1;
-		}
-	}
-	return s->lost ? -TARN_ESESSION : 0;
+	if (!s->rpc_busy)
+		return s->lost ? -TARN_ESESSION : 0;
+	do {
+		ret = s->lost ? -TARN_ESESSION : receive(s, ret_completions);
+	} while (ret == RECEIVED_STALE);
+	if (ret >= 0)
+		return ret;
+	s->rpc_busy = false;
+	*ret_completions = (struct fabric_completion){ .cookie = s->rpc_cookie, .status = -TARN_ESESSION };
+	return 1;
 }
 
 static int shm_wait(struct fabric_endpoint *ep, uint64_t timeout_ns)

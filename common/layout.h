@@ -96,7 +96,6 @@ static_assert(offsetof(struct layout_superblock, page_cursor) == 1088, "page cur
 enum layout_client_state {
 	LAYOUT_CLIENT_FREE = 0,
 	LAYOUT_CLIENT_LIVE = 1,
-	LAYOUT_CLIENT_DEAD = 2, /* gone, but page words name it: waits for the sweep */
 };
 
 enum layout_op { LAYOUT_OP_GET, LAYOUT_OP_PUT, LAYOUT_OP_DELETE, LAYOUT_OP_ADD, LAYOUT_OPS };

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Packs and unpacks the messages of wire.h, field by field. Any thread; no state. It allocates nothing and reads nothing
- * behind `bytes`. What a message means is decided elsewhere: daemon/peer.c and daemon/rpc.c, client/session.c. The MACs are
- * auth.c's.
+ * Packs and unpacks the messages of wire.h, field by field. Any thread; no state. It allocates
+ * nothing and reads nothing behind `bytes`. What a message means is decided elsewhere:
+ * daemon/peer.c and daemon/rpc.c, client/session.c. The MACs are auth.c's.
  */
+#include <assert.h>
 #include <stdbool.h>
 #include <string.h>
 
@@ -71,7 +72,8 @@ static void get_bytes(struct reader *reader, void *to, size_t bytes)
 	reader->at += bytes;
 }
 
-/* Reserved bytes are written as zero and ignored when read: a later version may give them a meaning. */
+/* Reserved bytes are written as zero and ignored when read: a later version may give them a
+ * meaning. */
 static void skip(struct reader *reader, size_t bytes)
 {
 	reader->at += bytes;
@@ -101,8 +103,10 @@ static int check_magic(const char *what, struct reader *reader, size_t bytes, ui
 	magic = get32(reader);
 	if (magic == expected)
 		return 0;
-	return err_set(-TARN_EPROTO, "%s begins with 0x%08x and not with 0x%08x: the other side does not speak Tarn",
-		       what, magic, expected);
+	return err_set(
+		-TARN_EPROTO,
+		"%s begins with 0x%08x and not with 0x%08x: the other side does not speak Tarn",
+		what, magic, expected);
 }
 
 /* ---- handshake ---- */
@@ -125,6 +129,7 @@ void wire_request_encode(const struct wire_request *request, uint8_t buffer[WIRE
 	put_uint(&w, request->time_ms, 8);
 	put_uint(&w, request->nonce, 8);
 	put_bytes(&w, request->mac, WIRE_MAC_BYTES);
+	assert(w.at == buffer + WIRE_REQUEST_BYTES);
 }
 
 static bool key_id_valid(const uint8_t id[WIRE_KEY_ID_BYTES])
@@ -144,10 +149,12 @@ static bool key_id_valid(const uint8_t id[WIRE_KEY_ID_BYTES])
 static int request_check(const struct wire_request *request)
 {
 	if (request->flags & ~WIRE_REQUEST_READONLY)
-		return err_set(-TARN_EPROTO, "handshake request with unknown flags 0x%x", request->flags);
+		return err_set(-TARN_EPROTO, "handshake request with unknown flags 0x%x",
+			       request->flags);
 	if (!key_id_valid(request->key_id))
-		return err_set(-TARN_EPROTO,
-			       "handshake request with a key id that is not 1 to 8 of [a-zA-Z0-9._-]");
+		return err_set(
+			-TARN_EPROTO,
+			"handshake request with a key id that is not 1 to 8 of [a-zA-Z0-9._-]");
 	if (!request->key_id[0] && !all_zero(request->mac, WIRE_MAC_BYTES))
 		return err_set(-TARN_EPROTO, "handshake request with a MAC but without a key id");
 	return 0;
@@ -167,11 +174,13 @@ int wire_request_decode(const void *buffer, size_t bytes, struct wire_request *r
 	request.version_min = get8(&r);
 	request.version_max = get8(&r);
 	if (request.version_min > request.version_max || request.version_max == 0)
-		return err_set(-TARN_EPROTO, "handshake request for protocol versions %u to %u", request.version_min,
-			       request.version_max);
+		return err_set(-TARN_EPROTO, "handshake request for protocol versions %u to %u",
+			       request.version_min, request.version_max);
 	if (request.version_min > WIRE_VERSION_MAX || request.version_max < WIRE_VERSION_MIN)
-		return err_set(-TARN_EVERSION, "the client speaks protocol versions %u to %u, this build %u to %u",
-			       request.version_min, request.version_max, WIRE_VERSION_MIN, WIRE_VERSION_MAX);
+		return err_set(-TARN_EVERSION,
+			       "the client speaks protocol versions %u to %u, this build %u to %u",
+			       request.version_min, request.version_max, WIRE_VERSION_MIN,
+			       WIRE_VERSION_MAX);
 	rc = check_length("handshake request", bytes, WIRE_REQUEST_BYTES);
 	if (rc < 0)
 		return rc;
@@ -214,8 +223,9 @@ void wire_reply_encode(const struct wire_reply *reply, uint8_t buffer[WIRE_REPLY
 	put_uint(&w, reply->layout_version, 4);
 	put_uint(&w, reply->pool_bytes, 8);
 	put_uint(&w, reply->nonce, 8);
-	put_zeros(&w, 16);
+	put_zeros(&w, 20);
 	put_bytes(&w, reply->mac, WIRE_MAC_BYTES);
+	assert(w.at == buffer + WIRE_REPLY_BYTES);
 }
 
 static int regions_check(const struct wire_reply *reply)
@@ -226,22 +236,27 @@ static int regions_check(const struct wire_reply *reply)
 		return err_set(-TARN_EPROTO, "handshake reply with %u regions, allowed are 1 to %u",
 			       reply->region_count, WIRE_REGIONS);
 	if (reply->pool_bytes == 0 || reply->pool_bytes > LAYOUT_MAX_POOL_BYTES)
-		return err_set(-TARN_EPROTO, "handshake reply with a pool of %llu bytes, allowed are 1 to %llu",
+		return err_set(-TARN_EPROTO,
+			       "handshake reply with a pool of %llu bytes, allowed are 1 to %llu",
 			       (unsigned long long)reply->pool_bytes, LAYOUT_MAX_POOL_BYTES);
 	for (unsigned int i = 0; i < WIRE_REGIONS; i++) {
 		const struct wire_region *region = &reply->regions[i];
 
 		/* No overflow of the sum: each length is at most the pool's, which is small. */
-		if (region->length > reply->pool_bytes || (region->length == 0) != (i >= reply->region_count))
-			return err_set(-TARN_EPROTO, "handshake reply: region %u of %u has %llu bytes", i,
+		if (region->length > reply->pool_bytes ||
+		    (region->length == 0) != (i >= reply->region_count))
+			return err_set(-TARN_EPROTO,
+				       "handshake reply: region %u of %u has %llu bytes", i,
 				       reply->region_count, (unsigned long long)region->length);
 		if (region->flags != 0)
-			return err_set(-TARN_EPROTO, "handshake reply: region %u has unknown flags 0x%x", i,
+			return err_set(-TARN_EPROTO,
+				       "handshake reply: region %u has unknown flags 0x%x", i,
 				       region->flags);
 		sum += region->length;
 	}
 	if (sum != reply->pool_bytes)
-		return err_set(-TARN_EPROTO, "handshake reply: regions of %llu bytes for a pool of %llu",
+		return err_set(-TARN_EPROTO,
+			       "handshake reply: regions of %llu bytes for a pool of %llu",
 			       (unsigned long long)sum, (unsigned long long)reply->pool_bytes);
 	return 0;
 }
@@ -251,13 +266,15 @@ static int reply_check(const struct wire_reply *reply)
 	if (reply->role != WIRE_ROLE_READ && reply->role != WIRE_ROLE_WRITE)
 		return err_set(-TARN_EPROTO, "handshake reply with unknown role %u", reply->role);
 	if (reply->atomics != LAYOUT_ATOMICS_CPU && reply->atomics != LAYOUT_ATOMICS_NIC)
-		return err_set(-TARN_EPROTO, "handshake reply with unknown atomic domain %u", reply->atomics);
+		return err_set(-TARN_EPROTO, "handshake reply with unknown atomic domain %u",
+			       reply->atomics);
 	if (reply->client_id == 0)
 		return err_set(-TARN_EPROTO, "handshake reply with client id 0");
 	/* G >= 2 E > 2 D, docs/protocol.md section 3; in 64 bits, 2 E may not fit in 32 */
 	if (reply->deadline_us == 0 || reply->epoch_us <= reply->deadline_us ||
 	    reply->grace_us < 2ull * reply->epoch_us)
-		return err_set(-TARN_EPROTO, "handshake reply with deadline %u us, epoch %u us, grace %u us",
+		return err_set(-TARN_EPROTO,
+			       "handshake reply with deadline %u us, epoch %u us, grace %u us",
 			       reply->deadline_us, reply->epoch_us, reply->grace_us);
 	return regions_check(reply);
 }
@@ -275,7 +292,8 @@ int wire_reply_decode(const void *buffer, size_t bytes, struct wire_reply *ret_r
 		return rc;
 	reply.version = get8(&r);
 	if (reply.version < WIRE_VERSION_MIN || reply.version > WIRE_VERSION_MAX)
-		return err_set(-TARN_EVERSION, "the daemon chose protocol version %u, this build speaks %u to %u",
+		return err_set(-TARN_EVERSION,
+			       "the daemon chose protocol version %u, this build speaks %u to %u",
 			       reply.version, WIRE_VERSION_MIN, WIRE_VERSION_MAX);
 	reply.region_count = get8(&r);
 	reply.role = get8(&r);
@@ -297,7 +315,7 @@ int wire_reply_decode(const void *buffer, size_t bytes, struct wire_reply *ret_r
 	reply.layout_version = get32(&r);
 	reply.pool_bytes = get_uint(&r, 8);
 	reply.nonce = get_uint(&r, 8);
-	skip(&r, 16);
+	skip(&r, 20);
 	get_bytes(&r, reply.mac, WIRE_MAC_BYTES);
 	rc = reply_check(&reply);
 	if (rc < 0)
@@ -317,9 +335,11 @@ void wire_reject_encode(const struct wire_reject *reject, uint8_t buffer[WIRE_RE
 	put_uint(&w, reject->detail, 8);
 	put_uint(&w, reject->retry_after_ms, 4);
 	put_zeros(&w, 12);
+	assert(w.at == buffer + WIRE_REJECT_BYTES);
 }
 
-/* No check of the versions: a reject must be understood even if, just because, there is none in common. */
+/* No check of the versions: a reject must be understood even if, just because, there is none in
+ * common. */
 int wire_reject_decode(const void *buffer, size_t bytes, struct wire_reject *ret_reject)
 {
 	struct reader r = {buffer};
@@ -335,8 +355,8 @@ int wire_reject_decode(const void *buffer, size_t bytes, struct wire_reject *ret
 	reject.version_max = get8(&r);
 	reject.reason = get16(&r);
 	if (reject.version_min > reject.version_max)
-		return err_set(-TARN_EPROTO, "handshake reject with protocol versions %u to %u", reject.version_min,
-			       reject.version_max);
+		return err_set(-TARN_EPROTO, "handshake reject with protocol versions %u to %u",
+			       reject.version_min, reject.version_max);
 	if (reject.reason == WIRE_REASON_NONE)
 		return err_set(-TARN_EPROTO, "handshake reject without a reason");
 	reject.detail = get_uint(&r, 8);
@@ -352,25 +372,30 @@ const char *wire_reason_text(uint16_t reason)
 	case WIRE_REASON_NONE:
 		return "no reason";
 	case WIRE_REASON_VERSION:
-		return "client and daemon have no protocol version in common: upgrade the older one";
+		return "client and daemon have no protocol version in common: upgrade the older "
+		       "one";
 	case WIRE_REASON_NO_POOL:
 		return "the daemon has no pool of this name: `tarn pools` lists them";
 	case WIRE_REASON_NO_KEY:
 		return "the pool wants a key: give key=FILE or TARN_KEY_FILE";
 	case WIRE_REASON_UNKNOWN_KEY:
-		return "the daemon does not know this key's id: compare the key file with the daemon's";
+		return "the daemon does not know this key's id: compare the key file with the "
+		       "daemon's";
 	case WIRE_REASON_BAD_MAC:
-		return "the key's secret is not the daemon's: compare the key file with the daemon's";
+		return "the key's secret is not the daemon's: compare the key file with the "
+		       "daemon's";
 	case WIRE_REASON_TIME:
 		return "the clocks of client and daemon differ by more than 5 minutes: set them";
 	case WIRE_REASON_ROLE:
 		return "the key may only read: open with readonly=1 or use another key";
 	case WIRE_REASON_CLIENTS:
-		return "the pool has its highest number of clients: close some, or raise max_clients in tarnd.conf";
+		return "the pool has its highest number of clients: close some, or raise "
+		       "max_clients in tarnd.conf";
 	case WIRE_REASON_SHUTDOWN:
 		return "the daemon is stopping";
 	case WIRE_REASON_MALFORMED:
-		return "the daemon could not read the request: is this library older or newer than the daemon?";
+		return "the daemon could not read the request: is this library older or newer than "
+		       "the daemon?";
 	case WIRE_REASON_INTERNAL:
 		return "the daemon failed: its log says why";
 	}
@@ -436,8 +461,9 @@ int wire_rpc_decode(const void *buffer, size_t bytes, struct wire_rpc *ret_rpc)
 	if (rpc.type == WIRE_RPC_PAGE) {
 		rpc.class = get32(&r);
 		if (!layout_class_valid(rpc.class))
-			return err_set(-TARN_EPROTO, "RPC for a page of size class %u, there are 0 to %u", rpc.class,
-				       LAYOUT_CLASSES - 1);
+			return err_set(-TARN_EPROTO,
+				       "RPC for a page of size class %u, there are 0 to %u",
+				       rpc.class, LAYOUT_CLASSES - 1);
 	}
 	if (rpc.type == WIRE_RPC_ADD) {
 		rpc.slot_offset = get_uint(&r, 8);
@@ -459,6 +485,7 @@ void wire_rpc_reply_encode(const struct wire_rpc_reply *reply, uint8_t buffer[WI
 	put_uint(&w, reply->number, 4);
 	put_uint(&w, (uint64_t)reply->value, 8);
 	put_zeros(&w, 8);
+	assert(w.at == buffer + WIRE_RPC_REPLY_BYTES);
 }
 
 int wire_rpc_reply_decode(const void *buffer, size_t bytes, struct wire_rpc_reply *ret_reply)
@@ -478,7 +505,8 @@ int wire_rpc_reply_decode(const void *buffer, size_t bytes, struct wire_rpc_repl
 	if (reply.type < WIRE_RPC_PING || reply.type > WIRE_RPC_LAST)
 		return err_set(-TARN_EPROTO, "RPC reply of unknown type %u", reply.type);
 	if (reply.status > 0)
-		return err_set(-TARN_EPROTO, "RPC reply with status %d, it is 0 or negative", reply.status);
+		return err_set(-TARN_EPROTO, "RPC reply with status %d, it is 0 or negative",
+			       reply.status);
 	*ret_reply = reply;
 	return 0;
 }
@@ -504,8 +532,9 @@ int wire_control_decode(const void *buffer, size_t bytes, uint8_t *ret_flags, co
 	if (rc < 0)
 		return rc;
 	if (bytes < WIRE_CONTROL_HEADER || bytes > WIRE_CONTROL_HEADER + WIRE_CONTROL_CHUNK)
-		return err_set(-TARN_EPROTO, "control packet of %zu bytes, allowed are %u to %u", bytes,
-			       WIRE_CONTROL_HEADER, WIRE_CONTROL_HEADER + WIRE_CONTROL_CHUNK);
+		return err_set(-TARN_EPROTO, "control packet of %zu bytes, allowed are %u to %u",
+			       bytes, WIRE_CONTROL_HEADER,
+			       WIRE_CONTROL_HEADER + WIRE_CONTROL_CHUNK);
 	flags = get8(&r);
 	if (flags & ~WIRE_CONTROL_LAST)
 		return err_set(-TARN_EPROTO, "control packet with unknown flags 0x%x", flags);

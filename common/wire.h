@@ -51,7 +51,7 @@ struct wire_region {
 
 /*
  * 196 bytes: magic 4, version 1, region_count 1, role 1, atomics 1, incarnation 8, boot_id 8, client_id 4, client_slot 2, reserved 2,
- * regions 4 x 24, deadline_us 4, epoch_us 4, grace_us 4, layout_version 4, pool_bytes 8, nonce 8, reserved 16, mac 16
+ * regions 4 x 24, deadline_us 4, epoch_us 4, grace_us 4, layout_version 4, pool_bytes 8, nonce 8, reserved 20, mac 16
  */
 enum wire_role { WIRE_ROLE_READ = 1, WIRE_ROLE_WRITE = 2 };
 struct wire_reply {
