@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Puts the daemon together and takes it apart: pools first, since they take long, then listeners,
+ * so that nobody waits in front of a daemon that fails; then one libevent loop with signals and the
+ * keepers' timer. Main thread, the only one. Next: peer.c for what a connection does, keeper.c for
+ * what happens on its own.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+
+#include "clock.h"
+#include "daemon.h"
+#include "err.h"
+#include "keeper.h"
+#include "listen.h"
+#include "peer.h"
+#include "service.h"
+
+#define LOG_LINES_PER_SECOND 20u
+
+/* ---- guests and their lines ---- */
+
+bool daemon_may_log(struct daemon *daemon)
+{
+	uint64_t second = clock_now_ns() / 1000000000;
+
+	if (second != daemon->log_second) {
+		if (daemon->log_dropped)
+			log_warning(daemon->log,
+				    "%u lines about strangers were not logged: more than %u in a "
+				    "second",
+				    daemon->log_dropped, LOG_LINES_PER_SECOND);
+		daemon->log_second = second;
+		daemon->log_lines = daemon->log_dropped = 0;
+	}
+	if (daemon->log_lines++ < LOG_LINES_PER_SECOND)
+		return true;
+	daemon->log_dropped++;
+	return false;
+}
+
+void daemon_guest_add(struct daemon *daemon)
+{
+	if (++daemon->guests < DAEMON_GUESTS_MAX)
+		return;
+	for (size_t i = 0; i < daemon->listener_count; i++)
+		listener_pause(daemon->listeners[i]);
+}
+
+void daemon_guest_remove(struct daemon *daemon)
+{
+	if (daemon->guests-- != DAEMON_GUESTS_MAX)
+		return;
+	for (size_t i = 0; i < daemon->listener_count; i++)
+		listener_resume(daemon->listeners[i]);
+}
+
+/* ---- events ---- */
+
+/* libevent runs these in the loop: they are no signal handlers and may do anything. */
+static void on_stop_signal(evutil_socket_t signal_number, short what, void *arg)
+{
+	struct daemon *daemon = arg;
+
+	(void)what;
+	log_notice(daemon->log, "got %s, stopping", signal_number == SIGINT ? "SIGINT" : "SIGTERM");
+	daemon->stopping = true;
+	service_stopping();
+	event_base_loopbreak(daemon->base);
+}
+
+static void on_reload_signal(evutil_socket_t signal_number, short what, void *arg)
+{
+	struct daemon *daemon = arg;
+
+	(void)signal_number;
+	(void)what;
+	log_notice(daemon->log, "got SIGHUP: reloading the configuration comes in a later version, "
+				"nothing was changed");
+}
+
+static void on_keeper_timer(evutil_socket_t fd, short what, void *arg)
+{
+	struct daemon *daemon = arg;
+	uint64_t wait = 1000000000;
+	struct timeval tv;
+
+	(void)fd;
+	(void)what;
+	for (size_t i = 0; i < daemon->pool_count; i++) {
+		uint64_t due = keeper_step(daemon->pools[i]->keeper, clock_now_ns());
+
+		if (due < wait)
+			wait = due;
+	}
+	tv.tv_sec = (time_t)(wait / 1000000000);
+	tv.tv_usec = (suseconds_t)(wait % 1000000000 / 1000);
+	event_add(daemon->keeper_timer, &tv);
+}
+
+/* ---- start ---- */
+
+/* Pools are made before this: a signal meanwhile ends the process as it always does, and nothing is
+ * left behind. */
+static int events_create(struct daemon *daemon)
+{
+	static const int numbers[] = {SIGTERM, SIGINT, SIGHUP};
+	struct timeval soon = {0};
+
+	for (int i = 0; i < 3; i++) {
+		daemon->signals[i] = evsignal_new(
+			daemon->base, numbers[i],
+			numbers[i] == SIGHUP ? on_reload_signal : on_stop_signal, daemon);
+		if (!daemon->signals[i] || event_add(daemon->signals[i], NULL) < 0)
+			return err_set(-ENOMEM, "no memory for signal events");
+	}
+	daemon->keeper_timer = evtimer_new(daemon->base, on_keeper_timer, daemon);
+	if (!daemon->keeper_timer || event_add(daemon->keeper_timer, &soon) < 0)
+		return err_set(-ENOMEM, "no memory for a timer");
+	signal(SIGPIPE, SIG_IGN);
+	return 0;
+}
+
+static int pools_create(struct daemon *daemon)
+{
+	const struct config *config = daemon->config;
+
+	daemon->pools = calloc(config->pool_count, sizeof(struct pool *));
+	if (!daemon->pools)
+		return err_set(-ENOMEM, "out of memory");
+	for (size_t i = 0; i < config->pool_count; i++) {
+		const struct config_pool *pool = &config->pools[i];
+		int rc = pool_create(pool, daemon->log, &daemon->pools[i]);
+
+		if (rc < 0)
+			return err_set(rc, "%s:%u: [pool %s]: %s", config->file, pool->size.line,
+				       pool->name, err_text());
+		daemon->pool_count++;
+	}
+	return 0;
+}
+
+static int listeners_create(struct daemon *daemon)
+{
+	const struct config *config = daemon->config;
+
+	daemon->listeners = calloc(config->listen_count, sizeof(struct listener *));
+	if (!daemon->listeners)
+		return err_set(-ENOMEM, "out of memory");
+	for (size_t i = 0; i < config->listen_count; i++) {
+		const struct config_listen *listen = &config->listens[i];
+		int rc = listener_open(daemon, listen, &daemon->listeners[i]);
+
+		if (rc < 0)
+			return err_set(rc, "%s:%u: [listen %s]: %s", config->file,
+				       listen->path.line, listen->name, err_text());
+		daemon->listener_count++;
+	}
+	return 0;
+}
+
+/* One descriptor per client, a few for guests and ourselves. */
+static void raise_file_limit(struct daemon *daemon)
+{
+	uint64_t need = DAEMON_GUESTS_MAX + 64;
+	struct rlimit limit;
+
+	for (size_t i = 0; i < daemon->pool_count; i++)
+		need += daemon->pools[i]->geometry.max_clients;
+	if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
+		return;
+	limit.rlim_cur = limit.rlim_max;
+	(void)setrlimit(RLIMIT_NOFILE, &limit);
+	if (limit.rlim_max != RLIM_INFINITY && limit.rlim_max < need)
+		log_warning(daemon->log,
+			    "%" PRIu64 " file descriptors are needed for max_clients in all pools, "
+				       "the limit is %" PRIu64 ": raise LimitNOFILE (ulimit -n)",
+			    need, (uint64_t)limit.rlim_max);
+}
+
+static int parts_create(struct daemon *daemon)
+{
+	int rc = auth_init();
+
+	if (rc < 0)
+		return rc;
+	daemon->base = event_base_new();
+	if (!daemon->base)
+		return err_set(-ENOMEM, "no event loop");
+	rc = pools_create(daemon);
+	if (rc < 0)
+		return rc;
+	raise_file_limit(daemon);
+	rc = events_create(daemon);
+	return rc < 0 ? rc : listeners_create(daemon);
+}
+
+int daemon_create(const struct config *config, const struct log *log, struct daemon **ret_daemon)
+{
+	struct daemon *daemon = calloc(1, sizeof(*daemon));
+	int rc;
+
+	if (!daemon) {
+		log_error(log, "out of memory");
+		return -ENOMEM;
+	}
+	daemon->log = log;
+	daemon->config = config;
+	daemon->started_ns = clock_now_ns();
+	daemon->started_ms = clock_wall_ms();
+	TAILQ_INIT(&daemon->peers);
+	rc = parts_create(daemon);
+	if (rc < 0) {
+		log_error(log, "%s", err_text());
+		daemon_free(daemon);
+		return rc;
+	}
+	*ret_daemon = daemon;
+	return 0;
+}
+
+int daemon_run(struct daemon *daemon)
+{
+	log_notice(daemon->log, "tarnd %s is ready: %zu pools, %zu listeners", PACKAGE_VERSION,
+		   daemon->pool_count, daemon->listener_count);
+	service_ready();
+	if (event_base_dispatch(daemon->base) < 0) {
+		log_error(daemon->log, "the event loop failed");
+		return -EIO;
+	}
+	return 0;
+}
+
+/* ---- end ---- */
+
+void daemon_free(struct daemon *daemon)
+{
+	if (!daemon)
+		return;
+	daemon->stopping = true;
+	peers_free(daemon); /* they refer to pools, and wake listeners */
+	for (size_t i = 0; i < daemon->listener_count; i++)
+		listener_close(daemon->listeners[i]);
+	for (size_t i = 0; i < daemon->pool_count; i++)
+		pool_free(daemon->pools[i]);
+	for (int i = 0; i < 3; i++)
+		if (daemon->signals[i])
+			event_free(daemon->signals[i]);
+	if (daemon->keeper_timer)
+		event_free(daemon->keeper_timer);
+	if (daemon->base)
+		event_base_free(daemon->base);
+	free(daemon->listeners);
+	free(daemon->pools);
+	free(daemon);
+}

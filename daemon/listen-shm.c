@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The unix socket (SOCK_SEQPACKET) at which clients of shared memory connect, and the command tarn.
+ * Main thread. Each connection goes to peer.c. Nothing here trusts the path: it may name a live
+ * daemon's socket, a dead one's, or something else altogether.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "err.h"
+#include "listen.h"
+#include "peer.h"
+
+#define BATCH 16 /* connections before others get their turn */
+#define RETRY_MS                                                                                 \
+	200 /* after an error of accept() as EMFILE: the connection stays in the backlog and the \
+	       socket readable */
+
+struct listener {
+	struct daemon *daemon;
+	char path[sizeof(((struct sockaddr_un *)0)->sun_path)];
+	int fd;
+	dev_t device; /* of the file that we have made */
+	ino_t inode;
+	struct event *acceptable, *retry;
+	bool paused;
+};
+
+static int address_fill(const char *path, struct sockaddr_un *ret_address)
+{
+	size_t length = strlen(path), limit = sizeof(ret_address->sun_path) - 1;
+
+	if (length == 0 || length > limit)
+		return err_set(-ENAMETOOLONG,
+			       "path %s has %zu bytes, a unix socket's has 1 to %zu: choose a "
+			       "shorter one, as "
+			       "/run/tarn/tarn.sock",
+			       path, length, limit);
+	memset(ret_address, 0, sizeof(*ret_address));
+	ret_address->sun_family = AF_UNIX;
+	memcpy(ret_address->sun_path, path, length);
+	return 0;
+}
+
+/* Somebody answers at the path: who? */
+static int in_use(const char *path, int fd)
+{
+	struct ucred cred = {0};
+	socklen_t length = sizeof(cred);
+
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &length) == 0 && cred.pid > 0)
+		return err_set(
+			-EADDRINUSE,
+			"%s is in use by a running tarnd (pid %d): stop it or choose another path",
+			path, (int)cred.pid);
+	return err_set(-EADDRINUSE,
+		       "%s is in use by a running daemon: stop it or choose another path", path);
+}
+
+/* Is there nothing at the path, or only a dead daemon's socket, which is removed? */
+static int make_room(const struct log *log, const struct sockaddr_un *address)
+{
+	const char *path = address->sun_path;
+	struct stat st;
+	int fd, rc = 0;
+
+	if (lstat(path, &st) < 0)
+		return errno == ENOENT ? 0
+				       : err_set(-errno, "%s: %s", path, strerrordesc_np(errno));
+	if (!S_ISSOCK(st.st_mode))
+		return err_set(-EADDRINUSE,
+			       "%s is there already and is not a socket: move it away or choose "
+			       "another path",
+			       path);
+	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0)
+		return err_set(-errno, "socket: %s", strerrordesc_np(errno));
+	if (connect(fd, (const struct sockaddr *)address, sizeof(*address)) == 0)
+		rc = in_use(path, fd);
+	else if (errno == EAGAIN)
+		rc = err_set(-EADDRINUSE,
+			     "%s is in use by a running daemon (its backlog is full): stop it or "
+			     "choose another path",
+			     path);
+	else if (errno == EPROTOTYPE)
+		rc = err_set(-EADDRINUSE,
+			     "%s is in use by another program than tarnd: choose another path",
+			     path);
+	else if (errno != ECONNREFUSED)
+		rc = err_set(
+			-errno,
+			"%s is there already, and whether it is in use can not be found out: %s",
+			path, strerrordesc_np(errno));
+	close(fd);
+	if (rc < 0)
+		return rc;
+	if (unlink(path) < 0)
+		return err_set(-errno, "%s: a stale socket that can not be removed: %s", path,
+			       strerrordesc_np(errno));
+	log_notice(log, "removed the stale socket %s: nobody listened on it", path);
+	return 0;
+}
+
+int listener_group(const struct config_listen *config, uint32_t *ret_gid)
+{
+	const struct group *group;
+
+	if (!config->group.text[0]) {
+		*ret_gid = UINT32_MAX;
+		return 0;
+	}
+	group = getgrnam(config->group.text);
+	if (!group)
+		return err_set(-EINVAL,
+			       "there is no group %s on this machine: `groupadd -r %s`, or name "
+			       "another one",
+			       config->group.text, config->group.text);
+	*ret_gid = group->gr_gid;
+	return 0;
+}
+
+/* Nobody can connect before listen(), so nobody finds the socket with wrong permissions. */
+static int permissions_set(const struct config_listen *config, const char *path)
+{
+	uint32_t gid = UINT32_MAX;
+	int rc = listener_group(config, &gid);
+
+	if (rc < 0)
+		return rc;
+	if (gid != UINT32_MAX && chown(path, (uid_t)-1, gid) < 0)
+		return err_set(-errno, "%s can not be given to group %s: %s", path,
+			       config->group.text, strerrordesc_np(errno));
+	if (chmod(path, (mode_t)config->mode.number) < 0)
+		return err_set(-errno, "%s: chmod: %s", path, strerrordesc_np(errno));
+	return 0;
+}
+
+static int bind_failed(const char *path)
+{
+	int code = -errno;
+
+	if (code == -ENOENT)
+		return err_set(code,
+			       "%s: its directory does not exist: make it (`install -d`) or choose "
+			       "another path",
+			       path);
+	return err_set(code, "%s: bind: %s", path, strerrordesc_np(-code));
+}
+
+static int socket_open(const struct config_listen *config, struct listener *listener)
+{
+	struct sockaddr_un address;
+	struct stat st;
+	int rc = address_fill(config->path.text, &address);
+
+	if (rc == 0)
+		rc = make_room(listener->daemon->log, &address);
+	if (rc < 0)
+		return rc;
+	listener->fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (listener->fd < 0)
+		return err_set(-errno, "socket: %s", strerrordesc_np(errno));
+	if (bind(listener->fd, (const struct sockaddr *)&address, sizeof(address)) < 0)
+		return bind_failed(address.sun_path);
+	if (lstat(address.sun_path, &st) == 0) {
+		strcpy(listener->path, address.sun_path); /* from now on it is ours to remove */
+		listener->device = st.st_dev;
+		listener->inode = st.st_ino;
+	}
+	rc = permissions_set(config, address.sun_path);
+	if (rc < 0)
+		return rc;
+	if (listen(listener->fd, (int)config->backlog.number) < 0)
+		return err_set(-errno, "%s: listen: %s", address.sun_path, strerrordesc_np(errno));
+	return 0;
+}
+
+static void accept_failed(struct listener *listener, int error)
+{
+	struct timeval tv = {.tv_usec = RETRY_MS * 1000};
+
+	listener->daemon->accept_errors++;
+	if (daemon_may_log(listener->daemon))
+		log_error(listener->daemon->log, "%s: accept: %s%s", listener->path,
+			  strerrordesc_np(error),
+			  error == EMFILE ? ": raise LimitNOFILE (ulimit -n)" : "");
+	event_del(listener->acceptable);
+	event_add(listener->retry, &tv);
+}
+
+static void on_acceptable(evutil_socket_t fd, short what, void *arg)
+{
+	struct listener *listener = arg;
+
+	(void)what;
+	for (int i = 0; i < BATCH && !listener->paused; i++) {
+		int peer = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+		if (peer >= 0) {
+			peer_accept(listener->daemon, peer);
+			continue;
+		}
+		if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)
+			accept_failed(listener, errno);
+		else if (errno == ECONNABORTED || errno == EINTR)
+			continue;
+		return;
+	}
+}
+
+static void on_retry(evutil_socket_t fd, short what, void *arg)
+{
+	struct listener *listener = arg;
+
+	(void)fd;
+	(void)what;
+	if (!listener->paused)
+		event_add(listener->acceptable, NULL);
+}
+
+int listener_open(struct daemon *daemon, const struct config_listen *config,
+		  struct listener **ret_listener)
+{
+	struct listener *listener = calloc(1, sizeof(*listener));
+	int rc;
+
+	if (!listener)
+		return err_set(-ENOMEM, "out of memory");
+	listener->daemon = daemon;
+	listener->fd = -1;
+	rc = socket_open(config, listener);
+	if (rc == 0) {
+		listener->acceptable = event_new(daemon->base, listener->fd, EV_READ | EV_PERSIST,
+						 on_acceptable, listener);
+		listener->retry = evtimer_new(daemon->base, on_retry, listener);
+		if (!listener->acceptable || !listener->retry ||
+		    event_add(listener->acceptable, NULL) < 0)
+			rc = err_set(-ENOMEM, "out of memory");
+	}
+	if (rc < 0) {
+		listener_close(listener);
+		return rc;
+	}
+	log_info(daemon->log, "listening on %s", listener->path);
+	*ret_listener = listener;
+	return 0;
+}
+
+void listener_close(struct listener *listener)
+{
+	struct stat st;
+
+	if (!listener)
+		return;
+	if (listener->acceptable)
+		event_free(listener->acceptable);
+	if (listener->retry)
+		event_free(listener->retry);
+	if (listener->path[0] && lstat(listener->path, &st) == 0 && st.st_dev == listener->device &&
+	    st.st_ino == listener->inode)
+		unlink(listener->path);
+	if (listener->fd >= 0)
+		close(listener->fd);
+	free(listener);
+}
+
+void listener_pause(struct listener *listener)
+{
+	listener->paused = true;
+	event_del(listener->acceptable);
+}
+
+void listener_resume(struct listener *listener)
+{
+	listener->paused = false;
+	if (!evtimer_pending(listener->retry, NULL))
+		event_add(listener->acceptable, NULL);
+}
