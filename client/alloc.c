@@ -2,9 +2,10 @@
 /*
  * alloc.c - pages that this session owns, and their blocks
  *
- * All bookkeeping is local; what has to be told to the pool (free-map bytes, page words) is posted without waiting: requests of one
- * endpoint take effect in order, so whatever the session posts later comes after it. Runs on the session's owner. Next: claim.c for
- * getting pages, docs/protocol.md sections 5 and 3 (T2) for the rules.
+ * All bookkeeping is local; what has to be told to the pool (free-map bytes, page words) is posted
+ * without waiting: requests of one endpoint take effect in order, so whatever the session posts
+ * later comes after it. Runs on the session's owner. Next: claim.c for getting pages,
+ * docs/protocol.md sections 5 and 3 (T2) for the rules.
  */
 #include "alloc.h"
 
@@ -20,14 +21,14 @@
 /* A page that we own. */
 struct page {
 	TAILQ_ENTRY(page) link; /* in its class's list: pages with available blocks first */
-	uint64_t word;    /* as our CAS left it */
+	uint64_t word;          /* as our CAS left it */
 	uint32_t number;
 	uint32_t class;
 	uint32_t available, held, waiting;
-	uint32_t hint;    /* index of the bitmap word to look at first */
-	uint64_t free[BITMAP_WORDS];    /* bit: block is available */
-	uint64_t clean[BITMAP_WORDS];   /* bit: its free-map byte does not say "in use" */
-	uint64_t waits[BITMAP_WORDS];   /* bit: on the wait list */
+	uint32_t hint;                /* index of the bitmap word to look at first */
+	uint64_t free[BITMAP_WORDS];  /* bit: block is available */
+	uint64_t clean[BITMAP_WORDS]; /* bit: its free-map byte does not say "in use" */
+	uint64_t waits[BITMAP_WORDS]; /* bit: on the wait list */
 };
 TAILQ_HEAD(page_list, page);
 
@@ -36,7 +37,8 @@ struct wait {
 	uint64_t offset;
 	uint64_t since_ns;
 	uint64_t base; /* an epoch read after it was retired; 0: none yet */
-	uint32_t page_serial; /* of the ownership: a page that was handed back takes its blocks along */
+	/* of the ownership: a page that was handed back takes its blocks along */
+	uint32_t page_serial;
 	uint32_t class;
 };
 
@@ -44,14 +46,16 @@ struct alloc {
 	struct tarn_session *session;
 	struct page_list classes[LAYOUT_CLASSES];
 	uint32_t pages_of_class[LAYOUT_CLASSES];
-	struct page **owned;     /* by page number; NULL: not ours */
-	struct page *spare;      /* a page struct to use again, so that a steady state allocates no memory */
+	struct page **owned; /* by page number; NULL: not ours */
+	struct page
+		*spare; /* a page struct to use again, so that a steady state allocates no memory */
 	/* wait list: a ring that grows; times are ascending */
 	struct wait *waits;
 	uint32_t wait_size, wait_head, wait_count;
-	uint32_t wait_dated;     /* how many from the head have a base */
-	uint32_t unsettled;      /* bit: alloc_settle() is to look at this class */
-	uint64_t dummy;          /* result of CASes that nobody waits for: only we change an own page's word */
+	uint32_t wait_dated; /* how many from the head have a base */
+	uint32_t unsettled;  /* bit: alloc_settle() is to look at this class */
+	/* result of CASes that nobody waits for: only we change an own page's word */
+	uint64_t dummy;
 };
 
 int alloc_create(struct tarn_session *session, struct alloc **ret_alloc)
@@ -96,11 +100,20 @@ void alloc_free(struct alloc *a)
 	free(a);
 }
 
-/* ---- small things --------------------------------------------------------------------------------------------- */
+/* ---- small things ---------------------------------------------------------------------------- */
 
-static bool bit_test(const uint64_t *map, uint32_t i) { return map[i / 64] >> i % 64 & 1; }
-static void bit_set(uint64_t *map, uint32_t i) { map[i / 64] |= 1ull << i % 64; }
-static void bit_clear(uint64_t *map, uint32_t i) { map[i / 64] &= ~(1ull << i % 64); }
+static bool bit_test(const uint64_t *map, uint32_t i)
+{
+	return map[i / 64] >> i % 64 & 1;
+}
+static void bit_set(uint64_t *map, uint32_t i)
+{
+	map[i / 64] |= 1ull << i % 64;
+}
+static void bit_clear(uint64_t *map, uint32_t i)
+{
+	map[i / 64] &= ~(1ull << i % 64);
+}
 
 static struct page *page_of(const struct alloc *a, uint64_t offset)
 {
@@ -109,25 +122,33 @@ static struct page *page_of(const struct alloc *a, uint64_t offset)
 
 static uint32_t index_of(const struct alloc *a, const struct page *p, uint64_t offset)
 {
-	return (uint32_t)((offset - layout_page_offset(&a->session->geometry, p->number)) / layout_class_bytes(p->class));
+	return (uint32_t)((offset - layout_page_offset(&a->session->geometry, p->number)) /
+			  layout_class_bytes(p->class));
 }
 
 static uint64_t offset_of(const struct alloc *a, const struct page *p, uint32_t index)
 {
-	return layout_page_offset(&a->session->geometry, p->number) + (uint64_t)index * layout_class_bytes(p->class);
+	return layout_page_offset(&a->session->geometry, p->number) +
+	       (uint64_t)index * layout_class_bytes(p->class);
 }
 
 struct fabric_request alloc_map_write(const struct alloc *a, uint64_t offset, const uint8_t *value)
 {
 	return (struct fabric_request){
-		.opcode = FABRIC_WRITE, .flags = FABRIC_INLINE, .length = 1,
-		.offset = layout_free_map_offset(&a->session->geometry, offset), .local = (void *)value,
+		.opcode = FABRIC_WRITE,
+		.flags = FABRIC_INLINE,
+		.length = 1,
+		.offset = layout_free_map_offset(&a->session->geometry, offset),
+		.local = (void *)value,
 	};
 }
 
 static void post_and_forget(struct alloc *a, const struct fabric_request *requests, unsigned count)
 {
-	/* failed: the connection is gone and with it everything that we owned; the next call says so */
+	/*
+	 * failed: the connection is gone and with it everything that we owned; the next call says
+	 * so
+	 */
 	if (count)
 		session_post(a->session, requests, count, NULL);
 }
@@ -142,7 +163,7 @@ static void make_available(struct page *p, uint32_t index, struct alloc *a)
 	}
 }
 
-/* ---- handing out and taking back ------------------------------------------------------------------------------- */
+/* ---- handing out and taking back ------------------------------------------------------------- */
 
 bool alloc_take(struct alloc *a, uint32_t class, struct alloc_block *ret_block)
 {
@@ -194,7 +215,7 @@ void alloc_return(struct alloc *a, const struct alloc_block *block)
 	make_available(p, index, a);
 }
 
-/* ---- the wait list -------------------------------------------------------------------------------------------- */
+/* ---- the wait list --------------------------------------------------------------------------- */
 
 static struct wait *wait_at(struct alloc *a, uint32_t i)
 {
@@ -234,13 +255,17 @@ static void wait_add(struct alloc *a, struct page *p, uint64_t offset)
 		return;
 	}
 	if (a->wait_count == a->wait_size && !wait_grow(a)) {
-		/* no memory to remember it: tell the daemon instead, when the page is handed back */
+		/*
+		 * no memory to remember it: tell the daemon instead, when the page is handed back
+		 */
 		write_retired(a, offset);
 		return;
 	}
 	*wait_at(a, a->wait_count++) = (struct wait){
-		.offset = offset, .since_ns = session_now(a->session),
-		.page_serial = (uint32_t)layout_page_generation(p->word), .class = p->class,
+		.offset = offset,
+		.since_ns = session_now(a->session),
+		.page_serial = (uint32_t)layout_page_generation(p->word),
+		.class = p->class,
 	};
 	bit_set(p->waits, index);
 	p->waiting++;
@@ -267,7 +292,8 @@ void alloc_retire(struct alloc *a, uint64_t offset, uint32_t class)
 		write_retired(a, offset);
 		return;
 	}
-	if (p->class != class || bit_test(p->free, index_of(a, p, offset)) || bit_test(p->waits, index_of(a, p, offset)))
+	if (p->class != class || bit_test(p->free, index_of(a, p, offset)) ||
+	    bit_test(p->waits, index_of(a, p, offset)))
 		return;
 	wait_add(a, p, offset);
 	if (p->available == 0)
@@ -286,14 +312,16 @@ void alloc_epoch(struct alloc *a, uint64_t epoch, uint64_t posted_ns)
 {
 	uint64_t now = session_now(a->session);
 
-	for (; a->wait_dated < a->wait_count && wait_at(a, a->wait_dated)->since_ns <= posted_ns; a->wait_dated++)
+	for (; a->wait_dated < a->wait_count && wait_at(a, a->wait_dated)->since_ns <= posted_ns;
+	     a->wait_dated++)
 		wait_at(a, a->wait_dated)->base = epoch;
 	while (a->wait_count) {
 		struct wait *w = wait_at(a, 0);
 		struct page *p = wait_page(a, w);
 
 		/* T2: G has passed and the epoch has gone up by two */
-		if (p && (!w->base || now - w->since_ns < a->session->geometry.grace_ns || epoch < w->base + 2))
+		if (p && (!w->base || now - w->since_ns < a->session->geometry.grace_ns ||
+			  epoch < w->base + 2))
 			break;
 		if (p) {
 			bit_clear(p->waits, index_of(a, p, w->offset));
@@ -306,9 +334,12 @@ void alloc_epoch(struct alloc *a, uint64_t epoch, uint64_t posted_ns)
 	}
 }
 
-/* ---- handing back --------------------------------------------------------------------------------------------- */
+/* ---- handing back ---------------------------------------------------------------------------- */
 
-/* The free-map bytes of a page that leaves: waiting blocks "retired", available ones "aged" if their byte says otherwise. */
+/*
+ * The free-map bytes of a page that leaves: waiting blocks "retired", available ones "aged" if
+ * their byte says otherwise.
+ */
 static void write_map(struct alloc *a, const struct page *p)
 {
 	const uint8_t retired = LAYOUT_FREE_RETIRED, aged = LAYOUT_FREE_AGED;
@@ -333,8 +364,12 @@ static void hand_back(struct alloc *a, struct page *p)
 {
 	enum layout_page_state state = p->available ? LAYOUT_PAGE_PARTIAL : LAYOUT_PAGE_FULL;
 	struct fabric_request r = {
-		.opcode = FABRIC_CAS, .length = 8, .offset = layout_page_word_offset(&a->session->geometry, p->number),
-		.local = &a->dummy, .compare = p->word, .operand = layout_page_next(p->word, state, p->class, 0),
+		.opcode = FABRIC_CAS,
+		.length = 8,
+		.offset = layout_page_word_offset(&a->session->geometry, p->number),
+		.local = &a->dummy,
+		.compare = p->word,
+		.operand = layout_page_next(p->word, state, p->class, 0),
 	};
 
 	if (p->waiting || p->available)
@@ -359,7 +394,8 @@ void alloc_settle(struct alloc *a)
 		/* pages without available blocks stand behind those that have some */
 		for (p = TAILQ_LAST(&a->classes[class], page_list); p && !p->available; p = next) {
 			next = TAILQ_PREV(p, page_list, link);
-			if (!p->held && (!p->waiting || a->pages_of_class[class] > ALLOC_KEEP_PAGES))
+			if (!p->held &&
+			    (!p->waiting || a->pages_of_class[class] > ALLOC_KEEP_PAGES))
 				hand_back(a, p);
 		}
 	}
@@ -369,7 +405,7 @@ void alloc_hand_back_all(struct alloc *a)
 {
 	unsigned class;
 
-	for (class = 0; class < LAYOUT_CLASSES; class++) {
+	for (class = 0; class < LAYOUT_CLASSES; class ++) {
 		struct page *p, *next;
 
 		for (p = TAILQ_FIRST(&a->classes[class]); p; p = next) {
@@ -380,7 +416,7 @@ void alloc_hand_back_all(struct alloc *a)
 	}
 }
 
-/* ---- a claimed page ------------------------------------------------------------------------------------------- */
+/* ---- a claimed page -------------------------------------------------------------------------- */
 
 int alloc_adopt(struct alloc *a, uint32_t number, uint64_t word, const uint8_t *map)
 {
@@ -416,12 +452,13 @@ int alloc_adopt(struct alloc *a, uint32_t number, uint64_t word, const uint8_t *
 
 void alloc_count(const struct alloc *a, struct alloc_counts *ret_counts)
 {
-	struct alloc_counts counts = { 0 };
+	struct alloc_counts counts = {0};
 	const struct page *p;
 	unsigned class;
 
-	for (class = 0; class < LAYOUT_CLASSES; class++) {
-		TAILQ_FOREACH(p, &a->classes[class], link) {
+	for (class = 0; class < LAYOUT_CLASSES; class ++) {
+		TAILQ_FOREACH(p, &a->classes[class], link)
+		{
 			counts.pages++;
 			counts.available += p->available;
 			counts.held += p->held;

@@ -1,22 +1,29 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * alloc.h - inside of libtarn: the pages that this session owns and their blocks (docs/protocol.md section 5)
+ * alloc.h - inside of libtarn: the pages that this session owns and their blocks (docs/protocol.md
+ * section 5)
  *
- * Blocks are handed out and taken back without network. A block is, for its owner, one of: available, held (handed out, not yet published),
- * published (the index reaches it; not tracked), waiting (retired by this session, not yet usable). When a class has nothing available,
- * claim.h gets another page.
+ * Blocks are handed out and taken back without network. A block is, for its owner, one of:
+ * available, held (handed out, not yet published), published (the index reaches it; not tracked),
+ * waiting (retired by this session, not yet usable). When a class has nothing available, claim.h
+ * gets another page.
  */
 #ifndef TARN_ALLOC_H
 #define TARN_ALLOC_H
 
 #include "session.h"
 
-#define ALLOC_KEEP_PAGES 8u /* pages of one class that are kept although all they have is waiting blocks */
+/* pages of one class that are kept although all they have is waiting blocks */
+#define ALLOC_KEEP_PAGES 8u
 
 struct alloc_block {
 	uint64_t offset;
 	uint32_t class;
-	bool mark; /* its free-map byte does not say "in use" yet: WRITE it along with the block, then clear this */
+	/*
+	 * its free-map byte does not say "in use" yet: WRITE it along with the block, then clear
+	 * this
+	 */
+	bool mark;
 };
 
 int alloc_create(struct tarn_session *session, struct alloc **ret_alloc);
@@ -31,22 +38,30 @@ void alloc_return(struct alloc *alloc, const struct alloc_block *block);
 /* A held block comes back that a pending slot has named: others may still look at it. */
 void alloc_retire_held(struct alloc *alloc, const struct alloc_block *block);
 /*
- * A block that this session has made unreachable: it goes on the wait list (own page) or gets its "retired" byte (another's page, and counters). An offset that cannot be a block of this class is ignored: the pool
- * is damaged there. Posts without waiting.
+ * A block that this session has made unreachable: it goes on the wait list (own page) or gets its
+ * "retired" byte (another's page, and counters). An offset that cannot be a block of this class is
+ * ignored: the pool is damaged there. Posts without waiting.
  */
 void alloc_retire(struct alloc *alloc, uint64_t offset, uint32_t class);
-/* Pages that have nothing more to give are handed back. Called at the end of every write. Posts without waiting. */
+/*
+ * Pages that have nothing more to give are handed back. Called at the end of every write. Posts
+ * without waiting.
+ */
 void alloc_settle(struct alloc *alloc);
 /* Everything that can be is handed back; waiting blocks become "retired". */
 void alloc_hand_back_all(struct alloc *alloc);
 /*
- * The epoch was read by a READ that was posted at `posted_ns`: blocks that were waiting by then are dated, and those whose time has come
- * become available.
+ * The epoch was read by a READ that was posted at `posted_ns`: blocks that were waiting by then are
+ * dated, and those whose time has come become available.
  */
 void alloc_epoch(struct alloc *alloc, uint64_t epoch, uint64_t posted_ns);
 /* Makes ready the WRITE of a free-map byte (*value lives until the post). */
-struct fabric_request alloc_map_write(const struct alloc *alloc, uint64_t offset, const uint8_t *value);
-/* After a claim's CAS: the page is ours. `map` is its part of the free map, NULL when all of it is aged. -ENOMEM: hand it back. */
+struct fabric_request alloc_map_write(const struct alloc *alloc, uint64_t offset,
+				      const uint8_t *value);
+/*
+ * After a claim's CAS: the page is ours. `map` is its part of the free map, NULL when all of it is
+ * aged. -ENOMEM: hand it back.
+ */
 int alloc_adopt(struct alloc *alloc, uint32_t page, uint64_t word, const uint8_t *map);
 
 /* For tests and stats. */

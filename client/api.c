@@ -37,14 +37,15 @@ TARN_API const char *tarn_version(void)
 	return PACKAGE_VERSION;
 }
 
-/* ---- arguments ------------------------------------------------------------------------------------------------ */
+/* ---- arguments ------------------------------------------------------------------------------- */
 
 static inline int check_key(const struct tarn_session *session, const void *key, size_t key_bytes)
 {
 	if (__builtin_expect(!session || !key, 0))
 		return err_set(-EINVAL, "session and key must not be NULL");
 	if (__builtin_expect(key_bytes == 0 || key_bytes > LAYOUT_MAX_KEY_BYTES, 0))
-		return err_set(-TARN_EKEYSIZE, "the key has %zu bytes: it must have 1 to %u", key_bytes, LAYOUT_MAX_KEY_BYTES);
+		return err_set(-TARN_EKEYSIZE, "the key has %zu bytes: it must have 1 to %u",
+			       key_bytes, LAYOUT_MAX_KEY_BYTES);
 	return 0;
 }
 
@@ -55,19 +56,27 @@ static int check_writable(const struct tarn_session *session)
 	return 0;
 }
 
-static int check_put(const struct tarn_session *session, const void *value, size_t value_bytes, const struct tarn_put_options *options)
+static int check_put(const struct tarn_session *session, const void *value, size_t value_bytes,
+		     const struct tarn_put_options *options)
 {
 	if (!value && value_bytes)
 		return err_set(-EINVAL, "value is NULL but has %zu bytes", value_bytes);
 	if (value_bytes > session->geometry.max_value_bytes)
-		return err_set(-TARN_EVALUESIZE, "the value has %zu bytes: this pool takes up to %llu (max_value in tarnd.conf)", value_bytes,
-			       (unsigned long long)session->geometry.max_value_bytes);
+		return err_set(-TARN_EVALUESIZE,
+			       "the value has %zu bytes: this pool takes up to %llu (max_value in "
+			       "tarnd.conf)",
+			       value_bytes, (unsigned long long)session->geometry.max_value_bytes);
 	if (!options)
 		return 0;
 	if (options->size < 4 * sizeof(uint32_t))
-		return err_set(-EINVAL, "options.size is %u: start from TARN_PUT_INIT", options->size);
-	if (options->flags & ~(TARN_PUT_IF_ABSENT | TARN_PUT_IF_STAMP) || options->flags == (TARN_PUT_IF_ABSENT | TARN_PUT_IF_STAMP))
-		return err_set(-EINVAL, "options.flags is 0x%x: TARN_PUT_IF_ABSENT or TARN_PUT_IF_STAMP or 0", options->flags);
+		return err_set(-EINVAL, "options.size is %u: start from TARN_PUT_INIT",
+			       options->size);
+	if (options->flags & ~(TARN_PUT_IF_ABSENT | TARN_PUT_IF_STAMP) ||
+	    options->flags == (TARN_PUT_IF_ABSENT | TARN_PUT_IF_STAMP))
+		return err_set(
+			-EINVAL,
+			"options.flags is 0x%x: TARN_PUT_IF_ABSENT or TARN_PUT_IF_STAMP or 0",
+			options->flags);
 	return 0;
 }
 
@@ -78,27 +87,30 @@ void session_copy_item(struct tarn_item *ret_item, const struct tarn_item *item)
 
 	if (size <= sizeof(item->size))
 		return;
-	memcpy((uint8_t *)ret_item + sizeof(item->size), (const uint8_t *)item + sizeof(item->size), size - sizeof(item->size));
+	memcpy((uint8_t *)ret_item + sizeof(item->size), (const uint8_t *)item + sizeof(item->size),
+	       size - sizeof(item->size));
 }
 
-/* ---- keys and values ------------------------------------------------------------------------------------------ */
+/* ---- keys and values ------------------------------------------------------------------------- */
 
 static void describe_get(const struct tarn_session *session, int ret, size_t buffer_bytes)
 {
 	if (ret == -TARN_ENOTFOUND)
 		err_set(ret, "no such key");
 	else if (ret == -TARN_ETOOSMALL)
-		err_set(ret, "the value has %llu bytes, the buffer %zu", (unsigned long long)kv_item(session->op)->value_bytes, buffer_bytes);
+		err_set(ret, "the value has %llu bytes, the buffer %zu",
+			(unsigned long long)kv_item(session->op)->value_bytes, buffer_bytes);
 }
 
-static int get(struct tarn_session *session, const void *key, size_t key_bytes, void *buffer, size_t buffer_bytes, bool exists_only,
-	       struct tarn_item *ret_item)
+static int get(struct tarn_session *session, const void *key, size_t key_bytes, void *buffer,
+	       size_t buffer_bytes, bool exists_only, struct tarn_item *ret_item)
 {
 	int ret = session_enter(session);
 
 	if (ret < 0)
 		return ret;
-	ret = session_run(session, kv_get(session->op, key, key_bytes, buffer, buffer_bytes, exists_only));
+	ret = session_run(session,
+			  kv_get(session->op, key, key_bytes, buffer, buffer_bytes, exists_only));
 	if (ret_item && (ret == 0 || ret == -TARN_ETOOSMALL))
 		session_copy_item(ret_item, kv_item(session->op));
 	if (ret < 0)
@@ -107,8 +119,8 @@ static int get(struct tarn_session *session, const void *key, size_t key_bytes, 
 	return ret;
 }
 
-TARN_API int tarn_get(struct tarn_session *session, const void *key, size_t key_bytes, void *buffer, size_t buffer_bytes,
-		      struct tarn_item *ret_item)
+TARN_API int tarn_get(struct tarn_session *session, const void *key, size_t key_bytes, void *buffer,
+		      size_t buffer_bytes, struct tarn_item *ret_item)
 {
 	int ret = check_key(session, key, key_bytes);
 
@@ -119,15 +131,16 @@ TARN_API int tarn_get(struct tarn_session *session, const void *key, size_t key_
 	return get(session, key, key_bytes, buffer, buffer_bytes, false, ret_item);
 }
 
-TARN_API int tarn_exists(struct tarn_session *session, const void *key, size_t key_bytes, struct tarn_item *ret_item)
+TARN_API int tarn_exists(struct tarn_session *session, const void *key, size_t key_bytes,
+			 struct tarn_item *ret_item)
 {
 	int ret = check_key(session, key, key_bytes);
 
 	return ret < 0 ? ret : get(session, key, key_bytes, NULL, 0, true, ret_item);
 }
 
-static int put(struct tarn_session *session, const void *key, size_t key_bytes, const void *value, size_t value_bytes,
-	       const struct tarn_put_options *options, uint64_t *ret_stamp)
+static int put(struct tarn_session *session, const void *key, size_t key_bytes, const void *value,
+	       size_t value_bytes, const struct tarn_put_options *options, uint64_t *ret_stamp)
 {
 	int ret = session_enter(session);
 
@@ -135,7 +148,8 @@ static int put(struct tarn_session *session, const void *key, size_t key_bytes, 
 		return ret;
 	ret = session_renew_stamps(session);
 	if (ret == 0)
-		ret = session_run(session, kv_put(session->op, key, key_bytes, value, value_bytes, options));
+		ret = session_run(session,
+				  kv_put(session->op, key, key_bytes, value, value_bytes, options));
 	if (ret_stamp && (ret == 0 || ret == -TARN_EAMBIGUOUS))
 		*ret_stamp = kv_stamp(session->op);
 	if (ret == -TARN_EEXISTS)
@@ -148,8 +162,9 @@ static int put(struct tarn_session *session, const void *key, size_t key_bytes, 
 	return ret;
 }
 
-TARN_API int tarn_put(struct tarn_session *session, const void *key, size_t key_bytes, const void *value, size_t value_bytes,
-		      const struct tarn_put_options *options, uint64_t *ret_stamp)
+TARN_API int tarn_put(struct tarn_session *session, const void *key, size_t key_bytes,
+		      const void *value, size_t value_bytes, const struct tarn_put_options *options,
+		      uint64_t *ret_stamp)
 {
 	struct tarn_put_options known = TARN_PUT_INIT;
 	int ret = check_key(session, key, key_bytes);
@@ -161,9 +176,11 @@ TARN_API int tarn_put(struct tarn_session *session, const void *key, size_t key_
 	if (ret < 0)
 		return ret;
 	if (options) {
-		memcpy(&known, options, options->size < sizeof(known) ? options->size : sizeof(known));
+		memcpy(&known, options,
+		       options->size < sizeof(known) ? options->size : sizeof(known));
 		if (known.expiry_ms > EXPIRY_MAX_MS)
-			return err_set(-EINVAL, "options.expiry_ms is %llu: at most 100 years", (unsigned long long)known.expiry_ms);
+			return err_set(-EINVAL, "options.expiry_ms is %llu: at most 100 years",
+				       (unsigned long long)known.expiry_ms);
 	}
 	return put(session, key, key_bytes, value, value_bytes, options ? &known : NULL, ret_stamp);
 }
@@ -185,7 +202,8 @@ TARN_API int tarn_delete(struct tarn_session *session, const void *key, size_t k
 	return ret;
 }
 
-TARN_API int tarn_add(struct tarn_session *session, const void *key, size_t key_bytes, int64_t delta, int64_t *ret_value)
+TARN_API int tarn_add(struct tarn_session *session, const void *key, size_t key_bytes,
+		      int64_t delta, int64_t *ret_value)
 {
 	int ret = check_key(session, key, key_bytes);
 
@@ -204,7 +222,7 @@ TARN_API int tarn_add(struct tarn_session *session, const void *key, size_t key_
 	return ret;
 }
 
-/* ---- the session ---------------------------------------------------------------------------------------------- */
+/* ---- the session ----------------------------------------------------------------------------- */
 
 TARN_API int tarn_session_process(struct tarn_session *session)
 {
@@ -225,7 +243,8 @@ TARN_API int tarn_session_set_timeout(struct tarn_session *session, uint32_t tim
 	int ret;
 
 	if (!session || timeout_ms == 0 || timeout_ms > 3600000)
-		return err_set(-EINVAL, "timeout_ms is %u: must be 1 to 3600000, of a session", timeout_ms);
+		return err_set(-EINVAL, "timeout_ms is %u: must be 1 to 3600000, of a session",
+			       timeout_ms);
 	ret = session_enter(session);
 	if (ret < 0)
 		return ret;
@@ -241,11 +260,13 @@ static int copy_sized(void *to, uint32_t to_size, const void *from, size_t from_
 
 	if (to_size < 2 * sizeof(uint32_t))
 		return err_set(-EINVAL, "size is %u: set it to the size of the struct", to_size);
-	memcpy((uint8_t *)to + sizeof(uint32_t), (const uint8_t *)from + sizeof(uint32_t), size - sizeof(uint32_t));
+	memcpy((uint8_t *)to + sizeof(uint32_t), (const uint8_t *)from + sizeof(uint32_t),
+	       size - sizeof(uint32_t));
 	return 0;
 }
 
-TARN_API int tarn_session_get_stats(struct tarn_session *session, struct tarn_session_stats *ret_stats)
+TARN_API int tarn_session_get_stats(struct tarn_session *session,
+				    struct tarn_session_stats *ret_stats)
 {
 	int ret;
 
@@ -259,9 +280,10 @@ TARN_API int tarn_session_get_stats(struct tarn_session *session, struct tarn_se
 	return ret;
 }
 
-TARN_API int tarn_session_get_pool_info(struct tarn_session *session, struct tarn_pool_info *ret_info)
+TARN_API int tarn_session_get_pool_info(struct tarn_session *session,
+					struct tarn_pool_info *ret_info)
 {
-	struct tarn_pool_info info = { .size = sizeof(info) };
+	struct tarn_pool_info info = {.size = sizeof(info)};
 
 	if (!session || !ret_info)
 		return err_set(-EINVAL, "session and ret_info must not be NULL");
@@ -271,13 +293,14 @@ TARN_API int tarn_session_get_pool_info(struct tarn_session *session, struct tar
 	info.epoch_ns = session->geometry.epoch_ns;
 	info.boot_id = session->geometry.boot_id;
 	strncpy(info.transport, session->ep->ops->name, sizeof(info.transport) - 1);
-	strncpy(info.atomics, session->geometry.atomics == LAYOUT_ATOMICS_NIC ? "nic" : "cpu", sizeof(info.atomics) - 1);
+	strncpy(info.atomics, session->geometry.atomics == LAYOUT_ATOMICS_NIC ? "nic" : "cpu",
+		sizeof(info.atomics) - 1);
 	return copy_sized(ret_info, ret_info->size, &info, sizeof(info));
 }
 
 TARN_API int tarn_session_ping(struct tarn_session *session, uint64_t *ret_ns)
 {
-	struct wire_rpc rpc = { .type = WIRE_RPC_PING };
+	struct wire_rpc rpc = {.type = WIRE_RPC_PING};
 	struct wire_rpc_reply reply;
 	uint64_t begin;
 	int ret;

@@ -2,8 +2,8 @@
 /*
  * cache.c - the location cache
  *
- * Sets of two: the entry used last stands first, a new one takes the second place, so that a walk over many keys cannot push out
- * what is used again. Runs on the session's owner. Next: kv.c.
+ * Sets of two: the entry used last stands first, a new one takes the second place, so that a walk
+ * over many keys cannot push out what is used again. Runs on the session's owner. Next: kv.c.
  */
 #include "cache.h"
 
@@ -17,18 +17,21 @@ struct entry {
 	uint64_t high; /* of the hash; the other half chose the set and is compared, too */
 	uint64_t low;
 	uint64_t word; /* 0: unused */
-	uint64_t place; /* slot offset / 8 : 38 | time in units of 2^24 ns since the cache was made : 26 */
+	/* slot offset / 8 : 38 | time in units of 2^24 ns since the cache was made : 26 */
+	uint64_t place;
 };
 
 #define PLACE_SLOT_BITS 38
-#define TIME_SHIFT 24 /* 17 ms; 26 bits of it are 13 days, checked against the age at each use */
-#define TIME_MASK ((1ull << 26) - 1)
+/* 17 ms; 26 bits of it are 13 days, checked against the age at each use */
+#define TIME_SHIFT      24
+#define TIME_MASK       ((1ull << 26) - 1)
 
 struct cache {
 	struct entry *entries;
-	uint64_t sets; /* power of two */
+	uint64_t sets;    /* power of two */
 	uint64_t max_age; /* in units */
-	uint64_t swept;   /* unit of time up to which old entries were swept, so that 26 bits never wrap unnoticed */
+	/* unit of time up to which old entries were swept, so that 26 bits never wrap unnoticed */
+	uint64_t swept;
 };
 
 int cache_create(const struct layout_geometry *geometry, uint64_t bytes, struct cache **ret_cache)
@@ -42,7 +45,8 @@ int cache_create(const struct layout_geometry *geometry, uint64_t bytes, struct 
 		c->entries = aligned_alloc(64, sets * 2 * sizeof(struct entry));
 	if (!c || !c->entries) {
 		free(c);
-		return err_set(-ENOMEM, "no memory for a location cache of %llu bytes", (unsigned long long)bytes);
+		return err_set(-ENOMEM, "no memory for a location cache of %llu bytes",
+			       (unsigned long long)bytes);
 	}
 	memset(c->entries, 0, sets * 2 * sizeof(struct entry));
 	c->sets = sets;
@@ -61,7 +65,10 @@ void cache_free(struct cache *cache)
 	free(cache);
 }
 
-/* The 26 bits wrap after 13 days: entries that nobody touched for a quarter of that are thrown out before they can look young. */
+/*
+ * The 26 bits wrap after 13 days: entries that nobody touched for a quarter of that are thrown out
+ * before they can look young.
+ */
 static void sweep(struct cache *c, uint64_t unit)
 {
 	if (unit - c->swept < TIME_MASK / 4)
@@ -80,7 +87,8 @@ static bool is(const struct entry *e, struct layout_hash hash)
 	return e->word && e->low == hash.low && e->high == hash.high;
 }
 
-bool cache_find(struct cache *c, struct layout_hash hash, uint64_t now, uint64_t *ret_slot, uint64_t *ret_word)
+bool cache_find(struct cache *c, struct layout_hash hash, uint64_t now, uint64_t *ret_slot,
+		uint64_t *ret_word)
 {
 	struct entry *e = set_of(c, hash);
 	uint64_t unit = now >> TIME_SHIFT;
@@ -111,7 +119,9 @@ void cache_add(struct cache *c, struct layout_hash hash, uint64_t now, uint64_t 
 	if (!is(e, hash) && (e->word || is(e + 1, hash)))
 		e++;
 	*e = (struct entry){
-		.high = hash.high, .low = hash.low, .word = word,
+		.high = hash.high,
+		.low = hash.low,
+		.word = word,
 		.place = slot / 8 | (now >> TIME_SHIFT & TIME_MASK) << PLACE_SLOT_BITS,
 	};
 }

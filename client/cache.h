@@ -2,9 +2,10 @@
 /*
  * cache.h - inside of libtarn: where keys were last found
  *
- * Bounded memory, two entries a cache line, identified by all 128 bits of the hash (a cached put overwrites a slot without reading the key). Holds committed slot words of plain
- * values and counters only. An entry older than a quarter of the time in which a generation can repeat is not used (cache_max_age,
- * docs/protocol.md section 2).
+ * Bounded memory, two entries a cache line, identified by all 128 bits of the hash (a cached put
+ * overwrites a slot without reading the key). Holds committed slot words of plain values and
+ * counters only. An entry older than a quarter of the time in which a generation can repeat is not
+ * used (cache_max_age, docs/protocol.md section 2).
  */
 #ifndef TARN_CACHE_H
 #define TARN_CACHE_H
@@ -20,9 +21,11 @@ int cache_create(const struct layout_geometry *geometry, uint64_t bytes, struct 
 void cache_free(struct cache *cache);
 
 /* True, with slot offset and word, when the key's location is known and young enough. */
-bool cache_find(struct cache *cache, struct layout_hash hash, uint64_t now, uint64_t *ret_slot, uint64_t *ret_word);
+bool cache_find(struct cache *cache, struct layout_hash hash, uint64_t now, uint64_t *ret_slot,
+		uint64_t *ret_word);
 /* A location that was read or written by an operation whose first READ was at `now`. */
-void cache_add(struct cache *cache, struct layout_hash hash, uint64_t now, uint64_t slot, uint64_t word);
+void cache_add(struct cache *cache, struct layout_hash hash, uint64_t now, uint64_t slot,
+	       uint64_t word);
 void cache_remove(struct cache *cache, struct layout_hash hash);
 
 #endif

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * claim.c - getting one more page: from the ready ring, from the page cursor, or named by the daemon
+ * claim.c - getting one more page: from the ready ring, from the page cursor, or named by the
+ * daemon
  *
- * The page's own word decides; ring, cursor and daemon only say where to look. Runs inside the task that needs a block, on the session's owner. Next:
- * docs/protocol.md section 5; tests/model/claim.pml.
+ * The page's own word decides; ring, cursor and daemon only say where to look. Runs inside the task
+ * that needs a block, on the session's owner. Next: docs/protocol.md section 5;
+ * tests/model/claim.pml.
  */
 #include "claim.h"
 
@@ -12,9 +14,9 @@
 #include "alloc.h"
 #include "err.h"
 
-#define RING_TRIES 8u    /* tickets drawn in vain before the cursor is tried */
+#define RING_TRIES   8u  /* tickets drawn in vain before the cursor is tried */
 #define CURSOR_TRIES 16u /* pages of the cursor before the daemon is asked */
-#define RPC_TRIES 16u    /* pages named by the daemon that somebody else took first */
+#define RPC_TRIES    16u /* pages named by the daemon that somebody else took first */
 
 static int post(struct claim *c, const struct fabric_request *requests, unsigned count)
 {
@@ -26,12 +28,14 @@ static int post(struct claim *c, const struct fabric_request *requests, unsigned
 
 static struct fabric_request read_of(uint64_t offset, void *local, uint32_t length)
 {
-	return (struct fabric_request){ .opcode = FABRIC_READ, .length = length, .offset = offset, .local = local };
+	return (struct fabric_request){
+		.opcode = FABRIC_READ, .length = length, .offset = offset, .local = local};
 }
 
 static struct fabric_request faa_of(uint64_t offset, uint64_t *local)
 {
-	return (struct fabric_request){ .opcode = FABRIC_FAA, .length = 8, .offset = offset, .local = local, .operand = 1 };
+	return (struct fabric_request){
+		.opcode = FABRIC_FAA, .length = 8, .offset = offset, .local = local, .operand = 1};
 }
 
 /* Each handler returns 1: go on in claim->state, 0: posted, negative: ended with this code. */
@@ -42,7 +46,10 @@ static int look(struct claim *c)
 	struct fabric_request requests[] = {
 		read_of(ring, c->ring, sizeof(c->ring)),
 		read_of(LAYOUT_CURSOR_OFFSET, &c->cursor, 8),
-		/* what is written into the page must be dated later than what was in it (generations) */
+		/*
+		 * what is written into the page must be dated later than what was in it
+		 * (generations)
+		 */
 		read_of(LAYOUT_EPOCH_OFFSET, &c->epoch, 8),
 	};
 
@@ -63,7 +70,8 @@ static int look(struct claim *c)
 
 static int ticket(struct claim *c)
 {
-	struct fabric_request r = faa_of(layout_ring_offset(&c->session->geometry, c->class) + LAYOUT_RING_HEAD, &c->ticket);
+	struct fabric_request r = faa_of(
+		layout_ring_offset(&c->session->geometry, c->class) + LAYOUT_RING_HEAD, &c->ticket);
 
 	if (!c->posted)
 		return post(c, &r, 1);
@@ -76,7 +84,8 @@ static int entry(struct claim *c)
 {
 	const struct layout_geometry *g = &c->session->geometry;
 	uint64_t index = c->ticket & (g->ring_entries - 1);
-	struct fabric_request r = read_of(layout_ring_offset(g, c->class) + LAYOUT_RING_ENTRIES + 8 * index, &c->entry, 8);
+	struct fabric_request r = read_of(
+		layout_ring_offset(g, c->class) + LAYOUT_RING_ENTRIES + 8 * index, &c->entry, 8);
 
 	if (!c->posted)
 		return post(c, &r, 1);
@@ -85,7 +94,9 @@ static int entry(struct claim *c)
 	c->source = CLAIM_ENTRY;
 	c->tries++;
 	/* an entry counts only for the ticket that it carries */
-	c->state = layout_ring_ticket(c->entry) == (uint32_t)c->ticket && c->page < g->npages ? CLAIM_PAGE : CLAIM_LOOK;
+	c->state = layout_ring_ticket(c->entry) == (uint32_t)c->ticket && c->page < g->npages
+			   ? CLAIM_PAGE
+			   : CLAIM_LOOK;
 	return 1;
 }
 
@@ -106,31 +117,37 @@ static int cursor(struct claim *c)
 static int rpc_result(struct claim *c)
 {
 	struct wire_rpc_reply reply;
-	int ret = c->task->status < 0 ? c->task->status : wire_rpc_reply_decode(c->reply, c->task->length, &reply);
+	int ret = c->task->status < 0 ? c->task->status
+				      : wire_rpc_reply_decode(c->reply, c->task->length, &reply);
 
 	if (ret == -TARN_ETIMEOUT)
-		return err_set(ret, "tarnd did not name a page in time: is it stopped or overloaded?");
+		return err_set(ret,
+			       "tarnd did not name a page in time: is it stopped or overloaded?");
 	if (ret < 0)
 		return ret;
 	if (reply.status == -TARN_EPOOLFULL)
-		return err_set(reply.status, "the pool has no page left for blocks of %u bytes: delete keys, or enlarge the pool (size)",
+		return err_set(reply.status,
+			       "the pool has no page left for blocks of %u bytes: delete keys, or "
+			       "enlarge the pool (size)",
 			       layout_class_bytes(c->class));
 	if (reply.status < 0)
 		return err_set(reply.status, "tarnd names no page: %s", err_string(reply.status));
 	if (reply.number >= c->session->geometry.npages)
-		return err_set(-TARN_EPROTO, "tarnd named page %u of %u", reply.number, c->session->geometry.npages);
+		return err_set(-TARN_EPROTO, "tarnd named page %u of %u", reply.number,
+			       c->session->geometry.npages);
 	c->page = reply.number;
 	return 0;
 }
 
 static int rpc(struct claim *c)
 {
-	struct wire_rpc message = { .type = WIRE_RPC_PAGE, .class = c->class };
+	struct wire_rpc message = {.type = WIRE_RPC_PAGE, .class = c->class};
 	int ret;
 
 	if (!c->posted) {
 		wire_rpc_encode(&message, c->message);
-		ret = session_rpc(c->session, c->message, sizeof(c->message), c->reply, sizeof(c->reply), c->task);
+		ret = session_rpc(c->session, c->message, sizeof(c->message), c->reply,
+				  sizeof(c->reply), c->task);
 		c->posted = ret == 0;
 		return ret;
 	}
@@ -140,7 +157,9 @@ static int rpc(struct claim *c)
 		return ret;
 	c->tries = c->tries < RING_TRIES + CURSOR_TRIES ? RING_TRIES + CURSOR_TRIES : c->tries + 1;
 	if (c->tries > RING_TRIES + CURSOR_TRIES + RPC_TRIES)
-		return err_set(-TARN_EPOOLFULL, "other clients took every page that tarnd named: the pool is all but full");
+		return err_set(
+			-TARN_EPOOLFULL,
+			"other clients took every page that tarnd named: the pool is all but full");
 	c->source = CLAIM_RPC;
 	c->state = CLAIM_PAGE;
 	return 1;
@@ -148,14 +167,16 @@ static int rpc(struct claim *c)
 
 static int page(struct claim *c)
 {
-	struct fabric_request r = read_of(layout_page_word_offset(&c->session->geometry, c->page), &c->word, 8);
+	struct fabric_request r =
+		read_of(layout_page_word_offset(&c->session->geometry, c->page), &c->word, 8);
 	uint32_t state;
 
 	if (!c->posted)
 		return post(c, &r, 1);
 	c->posted = false;
 	state = layout_page_state(c->word);
-	if (state == LAYOUT_PAGE_FREE || (state == LAYOUT_PAGE_PARTIAL && layout_page_class(c->word) == c->class))
+	if (state == LAYOUT_PAGE_FREE ||
+	    (state == LAYOUT_PAGE_PARTIAL && layout_page_class(c->word) == c->class))
 		c->state = CLAIM_CAS;
 	else
 		c->state = c->source == CLAIM_RPC ? CLAIM_RPC : CLAIM_LOOK;
@@ -163,18 +184,25 @@ static int page(struct claim *c)
 }
 
 /*
- * The map is READ behind the CAS, which keeps its place (two READs would not): once the page is ours its map changes no more, but for blocks
- * that others retire. If the CAS fails, what was read is nothing to us.
+ * The map is READ behind the CAS, which keeps its place (two READs would not): once the page is
+ * ours its map changes no more, but for blocks that others retire. If the CAS fails, what was read
+ * is nothing to us.
  */
 static int cas(struct claim *c)
 {
 	const struct layout_geometry *g = &c->session->geometry;
 	bool was_free = layout_page_state(c->word) == LAYOUT_PAGE_FREE;
-	uint64_t mine = layout_page_next(c->word, LAYOUT_PAGE_SLAB, c->class, c->session->identity.client_slot);
+	uint64_t mine = layout_page_next(c->word, LAYOUT_PAGE_SLAB, c->class,
+					 c->session->identity.client_slot);
 	struct fabric_request requests[] = {
-		{ .opcode = FABRIC_CAS, .length = 8, .offset = layout_page_word_offset(g, c->page), .local = &c->seen,
-		  .compare = c->word, .operand = mine },
-		read_of(layout_free_map_offset(g, layout_page_offset(g, c->page)), c->map, sizeof(c->map)),
+		{.opcode = FABRIC_CAS,
+		 .length = 8,
+		 .offset = layout_page_word_offset(g, c->page),
+		 .local = &c->seen,
+		 .compare = c->word,
+		 .operand = mine},
+		read_of(layout_free_map_offset(g, layout_page_offset(g, c->page)), c->map,
+			sizeof(c->map)),
 	};
 	int ret;
 
@@ -207,17 +235,23 @@ void claim_start(struct claim *c, struct tarn_session *session, struct task *tas
 int claim_step(struct claim *c, int *ret_result)
 {
 	static int (*const handlers[])(struct claim *) = {
-		[CLAIM_LOOK] = look, [CLAIM_TICKET] = ticket, [CLAIM_ENTRY] = entry, [CLAIM_CURSOR] = cursor,
-		[CLAIM_RPC] = rpc, [CLAIM_PAGE] = page, [CLAIM_CAS] = cas,
+		[CLAIM_LOOK] = look,     [CLAIM_TICKET] = ticket, [CLAIM_ENTRY] = entry,
+		[CLAIM_CURSOR] = cursor, [CLAIM_RPC] = rpc,       [CLAIM_PAGE] = page,
+		[CLAIM_CAS] = cas,
 	};
 	int ret;
 
 	if (c->posted && c->task->status < 0 && c->state != CLAIM_RPC) {
-		*ret_result = err_set(-TARN_ESESSION, "the connection to tarnd is gone: close this session and open a new one");
+		*ret_result = err_set(
+			-TARN_ESESSION,
+			"the connection to tarnd is gone: close this session and open a new one");
 		return 1;
 	}
 	do {
-		/* 1 also from a post that is complete in place: the handler is called again with `posted` set */
+		/*
+		 * 1 also from a post that is complete in place: the handler is called again with
+		 * `posted` set
+		 */
 		ret = handlers[c->state](c);
 	} while (ret == 1);
 	if (ret == 0)

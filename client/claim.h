@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * claim.h - inside of libtarn: getting one more page of a size class (docs/protocol.md section 5, "claim")
+ * claim.h - inside of libtarn: getting one more page of a size class (docs/protocol.md section 5,
+ * "claim")
  *
- * A part of another task: the owner calls claim_start(), then claim_step() at once and after each completion of its own, until that returns
+ * A part of another task: the owner calls claim_start(), then claim_step() at once and after each
+ * completion of its own, until that returns
  * 1. The completions carry the owner's task.
  */
 #ifndef TARN_CLAIM_H
@@ -11,28 +13,39 @@
 #include "session.h"
 #include "wire.h"
 
-enum claim_state { CLAIM_LOOK, CLAIM_TICKET, CLAIM_ENTRY, CLAIM_CURSOR, CLAIM_RPC, CLAIM_PAGE, CLAIM_CAS };
+enum claim_state {
+	CLAIM_LOOK,
+	CLAIM_TICKET,
+	CLAIM_ENTRY,
+	CLAIM_CURSOR,
+	CLAIM_RPC,
+	CLAIM_PAGE,
+	CLAIM_CAS
+};
 
 struct claim {
 	struct tarn_session *session;
 	struct task *task;
-	enum claim_state state, source; /* source: which of the three ways the page number came by */
-	bool posted;          /* step() is called for a completion */
+	enum claim_state state,
+		source; /* source: which of the three ways the page number came by */
+	bool posted;    /* step() is called for a completion */
 	uint32_t class;
-	uint32_t tries;       /* pages tried in vain */
+	uint32_t tries; /* pages tried in vain */
 	uint32_t page;
 	uint64_t posted_ns;
 	/* what READs, CASes and FAAs bring */
-	uint64_t ring[9];     /* head, ..., tail */
+	uint64_t ring[9]; /* head, ..., tail */
 	uint64_t cursor, epoch, ticket, entry, word, seen;
 	uint8_t map[LAYOUT_UNITS_PER_PAGE];
 	uint8_t message[WIRE_RPC_BYTES], reply[WIRE_RPC_REPLY_BYTES];
 };
 
-void claim_start(struct claim *claim, struct tarn_session *session, struct task *task, uint32_t class);
+void claim_start(struct claim *claim, struct tarn_session *session, struct task *task,
+		 uint32_t class);
 /*
- * Returns 0: posted, call again after the completion; 1: ended, *ret_result is 0 (the page is in the session's allocator), -TARN_EPOOLFULL, -TARN_ETIMEOUT,
- * -TARN_ESESSION, -TARN_EPROTO, -ENOMEM, with a text.
+ * Returns 0: posted, call again after the completion; 1: ended, *ret_result is 0 (the page is in
+ * the session's allocator), -TARN_EPOOLFULL, -TARN_ETIMEOUT, -TARN_ESESSION, -TARN_EPROTO, -ENOMEM,
+ * with a text.
  */
 int claim_step(struct claim *claim, int *ret_result);
 

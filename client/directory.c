@@ -2,8 +2,8 @@
 /*
  * directory.c - the client's copy of the directory
  *
- * Entries are read one by one, when first needed, so that opening a session costs nothing however large the pool is. Runs on
- * the session's owner. Next: kv.c, which reads the entries.
+ * Entries are read one by one, when first needed, so that opening a session costs nothing however
+ * large the pool is. Runs on the session's owner. Next: kv.c, which reads the entries.
  */
 #include "directory.h"
 
@@ -16,8 +16,9 @@
 
 struct directory {
 	const struct layout_geometry *geometry;
-	uint32_t depth;      /* global depth as last seen */
-	uint64_t entries[];  /* by hash suffix; 0: not read yet. Untouched pages of it cost no memory */
+	uint32_t depth; /* global depth as last seen */
+	/* by hash suffix; 0: not read yet. Untouched pages of it cost no memory */
+	uint64_t entries [];
 };
 
 int directory_create(const struct layout_geometry *geometry, struct directory **ret_directory)
@@ -25,7 +26,8 @@ int directory_create(const struct layout_geometry *geometry, struct directory **
 	struct directory *d = calloc(1, sizeof(*d) + (8ull << geometry->max_depth));
 
 	if (!d)
-		return err_set(-ENOMEM, "no memory for a directory of 2^%u entries", geometry->max_depth);
+		return err_set(-ENOMEM, "no memory for a directory of 2^%u entries",
+			       geometry->max_depth);
 	d->geometry = geometry;
 	*ret_directory = d;
 	return 0;
@@ -53,20 +55,23 @@ uint64_t directory_where(const struct directory *d, struct layout_hash hash)
 	return layout_directory_offset(d->geometry, index_of(d, hash));
 }
 
-int directory_learn(struct directory *d, struct layout_hash hash, uint64_t global_depth, uint64_t entry)
+int directory_learn(struct directory *d, struct layout_hash hash, uint64_t global_depth,
+		    uint64_t entry)
 {
 	if (global_depth > d->geometry->max_depth)
-		return err_set(-TARN_ECORRUPT, "the pool's global depth is %llu, its limit %u", (unsigned long long)global_depth,
-			       d->geometry->max_depth);
+		return err_set(-TARN_ECORRUPT, "the pool's global depth is %llu, its limit %u",
+			       (unsigned long long)global_depth, d->geometry->max_depth);
 	if (global_depth != d->depth) {
 		memset(d->entries, 0, 8ull << d->depth);
 		d->depth = (uint32_t)global_depth;
 		return 1;
 	}
-	if (layout_directory_state(entry) == LAYOUT_DIRECTORY_NONE || layout_directory_page(entry) >= d->geometry->npages ||
+	if (layout_directory_state(entry) == LAYOUT_DIRECTORY_NONE ||
+	    layout_directory_page(entry) >= d->geometry->npages ||
 	    layout_directory_depth(entry) > d->geometry->max_depth)
-		return err_set(-TARN_ECORRUPT, "directory entry %u of the pool is %016llx, which names no subtable", index_of(d, hash),
-			       (unsigned long long)entry);
+		return err_set(-TARN_ECORRUPT,
+			       "directory entry %u of the pool is %016llx, which names no subtable",
+			       index_of(d, hash), (unsigned long long)entry);
 	d->entries[index_of(d, hash)] = entry;
 	return 0;
 }

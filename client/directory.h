@@ -14,15 +14,19 @@ struct directory;
 int directory_create(const struct layout_geometry *geometry, struct directory **ret_directory);
 void directory_free(struct directory *directory);
 
-/* Offset of the subtable for a hash, or 0: not known yet, read it (directory_where) and tell (directory_learn). */
+/*
+ * Offset of the subtable for a hash, or 0: not known yet, read it (directory_where) and tell
+ * (directory_learn).
+ */
 uint64_t directory_find(const struct directory *directory, struct layout_hash hash);
 /* Where in the pool this hash's entry stands, as far as the global depth is known. */
 uint64_t directory_where(const struct directory *directory, struct layout_hash hash);
 /*
- * Takes note of a global depth and of the entry read from directory_where(). Returns 0: known now; 1: the depth was another one, read again;
- * -TARN_ECORRUPT with a text.
+ * Takes note of a global depth and of the entry read from directory_where(). Returns 0: known now;
+ * 1: the depth was another one, read again; -TARN_ECORRUPT with a text.
  */
-int directory_learn(struct directory *directory, struct layout_hash hash, uint64_t global_depth, uint64_t entry);
+int directory_learn(struct directory *directory, struct layout_hash hash, uint64_t global_depth,
+		    uint64_t entry);
 /* Forgets the entry of a hash: a header has contradicted it. */
 void directory_forget(struct directory *directory, struct layout_hash hash);
 

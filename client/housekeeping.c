@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * housekeeping.c - the one thread of the process, which looks after all sessions while the application makes no calls
+ * housekeeping.c - the one thread of the process, which looks after all sessions while the
+ * application makes no calls
  *
- * Started with the first session, ended with the last. It takes a session only when no call is in it; from one that is busy at every visit
- * it asks the call to do the work (session->wanted). The list of sessions is the one thing here that belongs to the whole process. Next: process.c for
+ * Started with the first session, ended with the last. It takes a session only when no call is in
+ * it; from one that is busy at every visit it asks the call to do the work (session->wanted). The
+ * list of sessions is the one thing here that belongs to the whole process. Next: process.c for
  * what is done.
  */
 #include <errno.h>
@@ -24,16 +26,18 @@ static struct housekeeping {
 	pthread_t thread;
 	bool running;
 	uintptr_t run; /* number of the thread that shall run; an older one ends */
-	unsigned generation; /* of the process that this state belongs to: a forked child has no thread */
+	/* of the process that this state belongs to: a forked child has no thread */
+	unsigned generation;
 	LIST_HEAD(, tarn_session) sessions;
-} housekeeping = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
+} housekeeping = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
 static void visit(struct tarn_session *s)
 {
 	unsigned idle = SESSION_IDLE;
 
 	/* acquire and release: pair with those in session_enter() and session_leave() */
-	if (!atomic_compare_exchange_strong_explicit(&s->owner, &idle, SESSION_HOUSEKEEPING, memory_order_acquire, memory_order_relaxed)) {
+	if (!atomic_compare_exchange_strong_explicit(&s->owner, &idle, SESSION_HOUSEKEEPING,
+						     memory_order_acquire, memory_order_relaxed)) {
 		atomic_store_explicit(&s->wanted, 1, memory_order_relaxed);
 		return;
 	}
@@ -51,7 +55,7 @@ static void *run(void *arg)
 	pthread_mutex_lock(&h->lock);
 	while (h->run == (uintptr_t)arg) {
 		LIST_FOREACH(s, &h->sessions, housekeeping)
-			visit(s);
+		visit(s);
 		clock_gettime(CLOCK_REALTIME, &t);
 		t.tv_nsec += VISIT_NS;
 		t.tv_sec += t.tv_nsec / 1000000000;
@@ -73,13 +77,18 @@ static int start(struct housekeeping *h)
 	error = pthread_create(&h->thread, NULL, run, (void *)++h->run);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	if (error)
-		return err_set(-error, "cannot start the housekeeping thread: %s; or use TARN_NO_THREAD", strerror(error));
+		return err_set(-error,
+			       "cannot start the housekeeping thread: %s; or use TARN_NO_THREAD",
+			       strerror(error));
 	pthread_setname_np(h->thread, "tarn-house");
 	h->running = true;
 	return 0;
 }
 
-/* In a forked child the parent's sessions are not ours, its thread does not exist, and its lock may be held for ever. */
+/*
+ * In a forked child the parent's sessions are not ours, its thread does not exist, and its lock may
+ * be held for ever.
+ */
 static void adopt_child(struct housekeeping *h)
 {
 	if (h->generation == session_fork_generation())

@@ -2,8 +2,9 @@
 /*
  * kv-insert.c - a key that is not there: insert, and who wins when several insert it at once
  *
- * The slot is taken as pending, which nobody sees; the buckets are read again; rivals are killed, or we give way; only then it is committed. Nobody waits
- * for a client that died, since anyone may kill a pending slot. Next: docs/protocol.md section 4 "Key absent"; tests/model/kv.pml.
+ * The slot is taken as pending, which nobody sees; the buckets are read again; rivals are killed,
+ * or we give way; only then it is committed. Nobody waits for a client that died, since anyone may
+ * kill a pending slot. Next: docs/protocol.md section 4 "Key absent"; tests/model/kv.pml.
  */
 #include <string.h>
 
@@ -16,20 +17,27 @@ static uint64_t pending_word(const struct kv_op *op)
 	return layout_slot_with_state(op->new_word, LAYOUT_SLOT_PENDING);
 }
 
-/* ---- choosing a slot ------------------------------------------------------------------------------------------ */
+/* ---- choosing a slot ------------------------------------------------------------------------- */
 
-/* Empty slots per pair, and the best of each: main buckets first, so that overflow buckets are left to those who need them. */
+/*
+ * Empty slots per pair, and the best of each: main buckets first, so that overflow buckets are left
+ * to those who need them.
+ */
 struct choice {
 	unsigned empties;
 	uint64_t main, overflow;
 };
 
-static inline void choose(struct kv_op *op, unsigned pair, unsigned bucket, uint64_t slot, uint64_t word)
+static inline void choose(struct kv_op *op, unsigned pair, unsigned bucket, uint64_t slot,
+			  uint64_t word)
 {
 	struct choice *c = &((struct choice *)op->scratch)[pair];
-	/* pairs begin at the group's main bucket A, or at its overflow bucket, with main bucket B behind it */
-	bool main = bucket == (op->pair_offsets[pair] - op->session->geometry.pages_offset) % LAYOUT_PAGE_BYTES % LAYOUT_GROUP_BYTES /
-				      LAYOUT_BUCKET_BYTES;
+	/*
+	 * pairs begin at the group's main bucket A, or at its overflow bucket, with main bucket B
+	 * behind it
+	 */
+	bool main = bucket == (op->pair_offsets[pair] - op->session->geometry.pages_offset) %
+				      LAYOUT_PAGE_BYTES % LAYOUT_GROUP_BYTES / LAYOUT_BUCKET_BYTES;
 
 	if (layout_slot_state(word) == LAYOUT_SLOT_PENDING && !op->pending_slot) {
 		op->pending_slot = slot;
@@ -62,14 +70,16 @@ static bool still_yielding(const struct kv_op *op)
 	unsigned i;
 
 	for (i = 0; i < op->candidate_count; i++)
-		if (op->candidates[i].slot == op->yield_slot && op->candidates[i].word == op->yield_word)
+		if (op->candidates[i].slot == op->yield_slot &&
+		    op->candidates[i].word == op->yield_word)
 			return true;
 	return false;
 }
 
 /*
- * Has a pending rival been in the way, unchanged, for longer than its owner needs if it lives? The clock of the first one counts for all: with one each, two
- * dead rivals would start it again in turn for ever.
+ * Has a pending rival been in the way, unchanged, for longer than its owner needs if it lives? The
+ * clock of the first one counts for all: with one each, two dead rivals would start it again in
+ * turn for ever.
  */
 static bool yielded_enough(struct kv_op *op, uint64_t slot, uint64_t word)
 {
@@ -87,13 +97,17 @@ static bool yielded_enough(struct kv_op *op, uint64_t slot, uint64_t word)
 static int no_slot(struct kv_op *op)
 {
 	if (!op->pending_slot)
-		return kv_end(op, err_set(-TARN_EINDEXFULL, "all slots of this key's buckets are in use: the index is too small for this many "
-					  "keys; raise `keys` in the pool's section of tarnd.conf and start with a new pool"));
+		return kv_end(op,
+			      err_set(-TARN_EINDEXFULL, "all slots of this key's buckets are in "
+							"use: the index is too small for this many "
+							"keys; raise `keys` in the pool's section "
+							"of tarnd.conf and start with a new pool"));
 	if (!yielded_enough(op, op->pending_slot, op->pending_word))
 		return kv_restart(op, true);
 	op->candidate_count = op->batch_begin = 0;
 	op->own_slot = 0;
-	op->candidates[op->candidate_count++] = (struct kv_candidate){ .slot = op->pending_slot, .word = op->pending_word };
+	op->candidates[op->candidate_count++] =
+		(struct kv_candidate){.slot = op->pending_slot, .word = op->pending_word};
 	op->state = KV_KILL;
 	return KV_GO_ON;
 }
@@ -120,8 +134,10 @@ int kv_absent(struct kv_op *op)
 		return begin_insert(op);
 	case KV_ADD:
 		if (op->faa_word)
-			return kv_end(op, err_set(-TARN_ECONFLICT, "the counter was deleted while the add was on its way: it may or may "
-						  "not have counted"));
+			return kv_end(op,
+				      err_set(-TARN_ECONFLICT, "the counter was deleted while the "
+							       "add was on its way: it may or may "
+							       "not have counted"));
 		if (op->have_block)
 			return begin_insert(op);
 		op->creating = true;
@@ -131,7 +147,7 @@ int kv_absent(struct kv_op *op)
 	return KV_ENDED;
 }
 
-/* ---- pending -------------------------------------------------------------------------------------------------- */
+/* ---- pending --------------------------------------------------------------------------------- */
 
 static int withdraw(struct kv_op *op, bool backoff)
 {
@@ -172,7 +188,8 @@ static bool known_stranger(const struct kv_op *op, uint64_t slot, uint64_t word)
 	return false;
 }
 
-static inline void collect_rival(struct kv_op *op, unsigned pair, unsigned bucket, uint64_t slot, uint64_t word)
+static inline void collect_rival(struct kv_op *op, unsigned pair, unsigned bucket, uint64_t slot,
+				 uint64_t word)
 {
 	uint32_t state = layout_slot_state(word);
 
@@ -183,7 +200,8 @@ static inline void collect_rival(struct kv_op *op, unsigned pair, unsigned bucke
 	if (state == LAYOUT_SLOT_MOVED)
 		op->moved = true;
 	else if (!known_stranger(op, slot, word))
-		op->candidates[op->candidate_count++] = (struct kv_candidate){ .slot = slot, .word = word };
+		op->candidates[op->candidate_count++] =
+			(struct kv_candidate){.slot = slot, .word = word};
 }
 
 int kv_insert(struct kv_op *op)
@@ -215,9 +233,11 @@ int kv_insert(struct kv_op *op)
 	return KV_GO_ON;
 }
 
-/* ---- rivals --------------------------------------------------------------------------------------------------- */
+/* ---- rivals ---------------------------------------------------------------------------------- */
 
-/* What a rival means for us: 0 nothing, 1 kill it, -1 give way; *ret_backoff: is it of use to wait? */
+/*
+ * What a rival means for us: 0 nothing, 1 kill it, -1 give way; *ret_backoff: is it of use to wait?
+ */
 static int judge(struct kv_op *op, struct kv_candidate *c, bool *ret_backoff)
 {
 	bool pending = layout_slot_state(c->word) == LAYOUT_SLOT_PENDING;
@@ -228,7 +248,10 @@ static int judge(struct kv_op *op, struct kv_candidate *c, bool *ret_backoff)
 		return 0;
 	if (!pending && MUTATED(MUTATION_COMMITTED_RIVAL))
 		return 0;
-	/* the key is there: go on as an update. Or a block that cannot be read: the next search will say */
+	/*
+	 * the key is there: go on as an update. Or a block that cannot be read: the next search
+	 * will say
+	 */
 	if (!pending)
 		return -1;
 	/* a pending block that cannot be read is treated as the key's: to kill is always allowed */
@@ -240,7 +263,10 @@ static int judge(struct kv_op *op, struct kv_candidate *c, bool *ret_backoff)
 	return yielded_enough(op, c->slot, c->word) ? 1 : -1;
 }
 
-/* All rivals are read, batch by batch; those to kill are gathered at the front of the list (behind the strangers nothing is needed any more). */
+/*
+ * All rivals are read, batch by batch; those to kill are gathered at the front of the list (behind
+ * the strangers nothing is needed any more).
+ */
 int kv_rivals(struct kv_op *op)
 {
 	unsigned i;

@@ -2,13 +2,16 @@
 /*
  * kv-internal.h - inside of kv*.c: one operation and its states
  *
- * Each state has one handler. A handler is called with op->posted false: it posts (and leaves posted true), or decides at once; and with posted true
- * when what it posted is complete. It returns KV_GO_ON (op->state says where; also after a post that was complete in place), KV_WAIT or
+ * Each state has one handler. A handler is called with op->posted false: it posts (and leaves
+ * posted true), or decides at once; and with posted true when what it posted is complete. It
+ * returns KV_GO_ON (op->state says where; also after a post that was complete in place), KV_WAIT or
  * KV_ENDED.
  *
- *	BEGIN -> [EPOCH] -> [CLAIM, EXTENTS] PREPARE -> [CACHED_GET | CACHED_PUT] -> [DIRECTORY] -> BUCKETS -> CANDIDATES
+ *	BEGIN -> [EPOCH] -> [CLAIM, EXTENTS] PREPARE -> [CACHED_GET | CACHED_PUT] -> [DIRECTORY] ->
+ *	BUCKETS -> CANDIDATES
  *	  found:  get: [GET_EXTENTS, RENEW];  put, delete: UPDATE;  add: ADD_FAA or ADD_RPC
- *	  absent: put, add: INSERT -> [RIVALS -> [KILL]] -> COMMIT;  out of any of these WITHDRAW -> BEGIN
+ *	  absent: put, add: INSERT -> [RIVALS -> [KILL]] -> COMMIT;
+ *	          out of any of these: WITHDRAW -> BEGIN
  */
 #ifndef TARN_KV_INTERNAL_H
 #define TARN_KV_INTERNAL_H
@@ -45,11 +48,13 @@ enum kv_state {
 
 enum kv_next { KV_WAIT = 0, KV_GO_ON = 1, KV_ENDED = 2 };
 
-#define KV_SLOTS (4u * LAYOUT_BUCKET_SLOTS) /* slots of the two bucket pairs */
+#define KV_SLOTS         (4u * LAYOUT_BUCKET_SLOTS) /* slots of the two bucket pairs */
 #define KV_SCRATCH_BYTES (2u * LAYOUT_BLOCK_MAX)
-#define KV_WINDOW 16u      /* extents in one post */
-#define KV_BAD_TRIES 8u    /* a block with a wrong checksum under an unchanged slot word is read so often */
-#define KV_YIELD_NS 1000000u /* an inserter gives way to a pending rival at a lower position for so long */
+#define KV_WINDOW        16u /* extents in one post */
+/* a block with a wrong checksum under an unchanged slot word is read so often */
+#define KV_BAD_TRIES 8u
+/* an inserter gives way to a pending rival at a lower position for so long */
+#define KV_YIELD_NS 1000000u
 
 /* A slot that may hold the key. */
 struct kv_candidate {
@@ -89,9 +94,11 @@ struct kv_op {
 
 	/* the index, as read */
 	uint64_t pair_offsets[2];
-	struct layout_bucket pairs[2][2], again[2][2]; /* first READ; READ after the slot was pending */
+	struct layout_bucket pairs[2][2],
+		again[2][2]; /* first READ; READ after the slot was pending */
 	uint64_t epoch, depth, entry;
-	struct kv_candidate candidates[2 * KV_SLOTS]; /* of the first READ, and rivals behind them */
+	/* of the first READ, and rivals behind them */
+	struct kv_candidate candidates[2 * KV_SLOTS];
 	unsigned candidate_count, batch_begin, batch_end;
 	bool moved; /* a tombstone of this fingerprint was read */
 
@@ -102,8 +109,8 @@ struct kv_op {
 	/* the new block; extents_taken of its list in the image are ours */
 	struct alloc_block block;
 	bool have_block, written, named; /* named: a pending slot has named it */
-	uint64_t prepared_ns; /* when the block was dated */
-	bool creating; /* add: the counter has to be made */
+	uint64_t prepared_ns;            /* when the block was dated */
+	bool creating;                   /* add: the counter has to be made */
 	uint64_t new_word, stamp;
 	uint64_t extents_taken, extents_written;
 	uint32_t claim_class;
@@ -112,8 +119,8 @@ struct kv_op {
 	/* insert */
 	uint64_t own_slot;
 	uint64_t pending_slot, pending_word; /* a pending slot in buckets without an empty one */
-	uint64_t seen;            /* what the CAS found */
-	uint64_t kills[2 * KV_SLOTS]; /* what the killing CASes found */
+	uint64_t seen;                       /* what the CAS found */
+	uint64_t kills[2 * KV_SLOTS];        /* what the killing CASes found */
 	uint64_t yield_slot, yield_word, yield_since_ns;
 	bool withdraw_backoff;
 
@@ -149,9 +156,14 @@ bool kv_too_old(struct kv_op *op);
 int kv_block_match(const struct kv_op *op, const struct layout_block *block, uint64_t word);
 /* A slot's block was bad: look again, or give up as corrupt. */
 int kv_bad(struct kv_op *op, uint64_t slot, uint64_t word);
-/* Calls fn for each slot of the bucket pairs. The pairs may overlap: an address counts once. Inlined, fn and all. */
-typedef void kv_slot_fn(struct kv_op *op, unsigned pair, unsigned bucket, uint64_t slot, uint64_t word);
-static inline __attribute__((always_inline)) void kv_each_slot(struct kv_op *op, struct layout_bucket pairs[2][2], kv_slot_fn *fn)
+/*
+ * Calls fn for each slot of the bucket pairs. The pairs may overlap: an address counts once.
+ * Inlined, fn and all.
+ */
+typedef void kv_slot_fn(struct kv_op *op, unsigned pair, unsigned bucket, uint64_t slot,
+			uint64_t word);
+static inline __attribute__((always_inline)) void
+kv_each_slot(struct kv_op *op, struct layout_bucket pairs[2][2], kv_slot_fn *fn)
 {
 	unsigned p, b, i;
 
@@ -166,9 +178,12 @@ static inline __attribute__((always_inline)) void kv_each_slot(struct kv_op *op,
 		}
 	}
 }
-/* Posts READs of the blocks of candidates from op->batch_begin on, as many as fit; sets batch_end. */
+/*
+ * Posts READs of the blocks of candidates from op->batch_begin on, as many as fit; sets batch_end.
+ */
 int kv_post_candidates(struct kv_op *op);
-static inline const struct layout_block *kv_candidate_block(const struct kv_op *op, const struct kv_candidate *c)
+static inline const struct layout_block *kv_candidate_block(const struct kv_op *op,
+							    const struct kv_candidate *c)
 {
 	return (const struct layout_block *)(op->scratch + c->scratch);
 }
@@ -178,12 +193,19 @@ static inline bool kv_expired(const struct kv_op *op, const struct layout_block 
 }
 static inline struct fabric_request kv_read(uint64_t offset, void *local, uint32_t length)
 {
-	return (struct fabric_request){ .opcode = FABRIC_READ, .length = length, .offset = offset, .local = local };
+	return (struct fabric_request){
+		.opcode = FABRIC_READ, .length = length, .offset = offset, .local = local};
 }
-static inline struct fabric_request kv_cas(uint64_t offset, uint64_t compare, uint64_t operand, uint64_t *seen)
+static inline struct fabric_request kv_cas(uint64_t offset, uint64_t compare, uint64_t operand,
+					   uint64_t *seen)
 {
 	return (struct fabric_request){
-		.opcode = FABRIC_CAS, .length = 8, .offset = offset, .local = seen, .compare = compare, .operand = operand,
+		.opcode = FABRIC_CAS,
+		.length = 8,
+		.offset = offset,
+		.local = seen,
+		.compare = compare,
+		.operand = operand,
 	};
 }
 
@@ -194,7 +216,10 @@ int kv_get_extents(struct kv_op *op);
 int kv_renew(struct kv_op *op);
 
 /* ---- kv-write.c: the new block, update, delete, add ---- */
-/* Appends the WRITEs of the new block, if they are owed, and takes them for done: the post that carries them must follow. */
+/*
+ * Appends the WRITEs of the new block, if they are owed, and takes them for done: the post that
+ * carries them must follow.
+ */
 unsigned kv_add_block_writes(struct kv_op *op, struct fabric_request *requests);
 int kv_put_found(struct kv_op *op);
 int kv_delete_found(struct kv_op *op);

@@ -2,8 +2,9 @@
 /*
  * kv-read.c - a get once its block was found, by the index or by the location cache
  *
- * Large values are read extent by extent straight into the caller's buffer, in windows of one post; the slot word is read again (RENEW)
- * before the time rule T1 runs out. Next: kv.c; docs/protocol.md sections 3 and 4.
+ * Large values are read extent by extent straight into the caller's buffer, in windows of one post;
+ * the slot word is read again (RENEW) before the time rule T1 runs out. Next: kv.c;
+ * docs/protocol.md sections 3 and 4.
  */
 #include <string.h>
 
@@ -25,7 +26,8 @@ static void fill_item(struct kv_op *op, const struct layout_block *block)
 		.writer = block->writer,
 	};
 	if (block->expiry > s->epoch)
-		op->item.expiry_ms = (block->expiry - s->epoch) * (s->geometry.epoch_ns / 1000) / 1000;
+		op->item.expiry_ms =
+			(block->expiry - s->epoch) * (s->geometry.epoch_ns / 1000) / 1000;
 }
 
 int kv_get_found(struct kv_op *op)
@@ -34,7 +36,8 @@ int kv_get_found(struct kv_op *op)
 
 	if (kv_expired(op, block))
 		return kv_end(op, -TARN_ENOTFOUND);
-	if (op->session->cache && block->kind != LAYOUT_KIND_EXTENTS && layout_slot_state(op->word) == LAYOUT_SLOT_COMMITTED)
+	if (op->session->cache && block->kind != LAYOUT_KIND_EXTENTS &&
+	    layout_slot_state(op->word) == LAYOUT_SLOT_COMMITTED)
 		cache_add(op->session->cache, op->hash, op->started_ns, op->slot, op->word);
 	fill_item(op, block);
 	if (op->exists_only)
@@ -71,7 +74,8 @@ int kv_cached_get(struct kv_op *op)
 	if (op->epoch)
 		session_epoch_learn(s, op->epoch, op->first_read_ns);
 	op->found = (const struct layout_block *)op->scratch;
-	if (op->seen == op->word && !kv_too_old(op) && kv_block_match(op, op->found, op->word) > 0) {
+	if (op->seen == op->word && !kv_too_old(op) &&
+	    kv_block_match(op, op->found, op->word) > 0) {
 		s->stats.cache_hits++;
 		return kv_get_found(op);
 	}
@@ -80,7 +84,7 @@ int kv_cached_get(struct kv_op *op)
 	return kv_restart(op, false);
 }
 
-/* ---- large values --------------------------------------------------------------------------------------------- */
+/* ---- large values ---------------------------------------------------------------------------- */
 
 static uint64_t extent_length(const struct kv_op *op, uint64_t i)
 {
@@ -109,12 +113,14 @@ static int post_window(struct kv_op *op)
 	for (i = op->extents_read; i < total && n < KV_WINDOW; i++) {
 		uint64_t where = extents(op)[i].where, length = extent_length(op, i);
 
-		if (!layout_block_place_valid(&op->session->geometry, layout_slot_offset(where), layout_slot_class(where)) ||
+		if (!layout_block_place_valid(&op->session->geometry, layout_slot_offset(where),
+					      layout_slot_class(where)) ||
 		    length > layout_class_bytes(layout_slot_class(where))) {
 			op->window_bad = true;
 			return renew(op);
 		}
-		requests[n++] = kv_read(layout_slot_offset(where), op->buffer + i * LAYOUT_PAGE_BYTES, (uint32_t)length);
+		requests[n++] = kv_read(layout_slot_offset(where),
+					op->buffer + i * LAYOUT_PAGE_BYTES, (uint32_t)length);
 	}
 	op->window_end = i;
 	return kv_post(op, requests, n);
@@ -127,8 +133,9 @@ static bool window_valid(const struct kv_op *op)
 	for (i = op->extents_read; i < op->window_end; i++) {
 		const struct layout_extent *e = &extents(op)[i];
 
-		if (layout_extent_checksum(op->buffer + i * LAYOUT_PAGE_BYTES, extent_length(op, i), layout_slot_offset(e->where)) !=
-			    e->checksum && !MUTATED(MUTATION_CHECKSUM))
+		if (layout_extent_checksum(op->buffer + i * LAYOUT_PAGE_BYTES, extent_length(op, i),
+					   layout_slot_offset(e->where)) != e->checksum &&
+		    !MUTATED(MUTATION_CHECKSUM))
 			return false;
 	}
 	return true;
@@ -145,15 +152,22 @@ int kv_get_extents(struct kv_op *op)
 	}
 	op->posted = false;
 	op->window_bad = !window_valid(op);
-	/* what comes next must still lie within D of the first READ: half of it is spent at the most */
-	if (op->window_bad || (session_now(op->session) - op->first_read_ns > op->session->geometry.deadline_ns / 2 &&
-			       !MUTATED(MUTATION_DEADLINE)))
+	/*
+	 * what comes next must still lie within D of the first READ: half of it is spent at the
+	 * most
+	 */
+	if (op->window_bad ||
+	    (session_now(op->session) - op->first_read_ns > op->session->geometry.deadline_ns / 2 &&
+	     !MUTATED(MUTATION_DEADLINE)))
 		return renew(op);
 	op->extents_read = op->window_end;
 	return KV_GO_ON;
 }
 
-/* The slot word again: unchanged means that all that was read through it is good, and the clock starts again. */
+/*
+ * The slot word again: unchanged means that all that was read through it is good, and the clock
+ * starts again.
+ */
 int kv_renew(struct kv_op *op)
 {
 	struct fabric_request r = kv_read(op->slot, &op->seen, 8);
@@ -161,14 +175,18 @@ int kv_renew(struct kv_op *op)
 	if (!op->posted) {
 		op->renew_posted_ns = session_now(op->session);
 		if (op->renew_posted_ns > op->limit_ns)
-			return kv_end(op, err_set(-TARN_ETIMEOUT, "the value (%llu bytes) could not be read within the time limit",
+			return kv_end(op, err_set(-TARN_ETIMEOUT,
+						  "the value (%llu bytes) could not be read within "
+						  "the time limit",
 						  (unsigned long long)op->item.value_bytes));
 		return kv_post(op, &r, 1);
 	}
 	op->posted = false;
 	/* frozen by a split, the block is the same */
-	if (layout_slot_with_state(op->seen, LAYOUT_SLOT_COMMITTED) != layout_slot_with_state(op->word, LAYOUT_SLOT_COMMITTED) ||
-	    (layout_slot_state(op->seen) != LAYOUT_SLOT_COMMITTED && layout_slot_state(op->seen) != LAYOUT_SLOT_FROZEN))
+	if (layout_slot_with_state(op->seen, LAYOUT_SLOT_COMMITTED) !=
+		    layout_slot_with_state(op->word, LAYOUT_SLOT_COMMITTED) ||
+	    (layout_slot_state(op->seen) != LAYOUT_SLOT_COMMITTED &&
+	     layout_slot_state(op->seen) != LAYOUT_SLOT_FROZEN))
 		return kv_restart(op, false);
 	if (op->window_bad)
 		return kv_bad(op, op->slot, op->word);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * kv-write.c - the new block of a write, and what happens to a key that is there: update, delete, add
+ * kv-write.c - the new block of a write, and what happens to a key that is there: update, delete,
+ * add
  *
- * A block is written before anything names it and never changed afterwards. Next: kv-insert.c for keys that are not there; docs/protocol.md
- * sections 4 and 5.
+ * A block is written before anything names it and never changed afterwards. Next: kv-insert.c for
+ * keys that are not there; docs/protocol.md sections 4 and 5.
  */
 #include <string.h>
 
@@ -14,7 +15,7 @@
 
 static const uint8_t in_use = LAYOUT_FREE_IN_USE;
 
-/* ---- the new block -------------------------------------------------------------------------------------------- */
+/* ---- the new block --------------------------------------------------------------------------- */
 
 int kv_claim(struct kv_op *op)
 {
@@ -64,7 +65,8 @@ static void return_extents(struct kv_op *op)
 
 	for (i = 0; i < op->extents_taken; i++) {
 		uint64_t where = image_extents(op)[i].where;
-		struct alloc_block block = { .offset = layout_slot_offset(where), .class = layout_slot_class(where) };
+		struct alloc_block block = {.offset = layout_slot_offset(where),
+					    .class = layout_slot_class(where)};
 
 		if (op->named)
 			alloc_retire_held(op->session->alloc, &block);
@@ -83,8 +85,11 @@ int kv_extents(struct kv_op *op)
 
 	op->posted = false;
 	if (session_now(op->session) > op->limit_ns)
-		return kv_end(op, err_set(-TARN_ETIMEOUT, "the value (%llu bytes) could not be written within the time limit",
-					  (unsigned long long)op->value_bytes));
+		return kv_end(
+			op,
+			err_set(-TARN_ETIMEOUT,
+				"the value (%llu bytes) could not be written within the time limit",
+				(unsigned long long)op->value_bytes));
 	while (op->extents_taken < total && n < 2 * KV_WINDOW) {
 		uint64_t i = op->extents_taken, length = extent_length(op, i);
 		const uint8_t *data = op->value + i * LAYOUT_PAGE_BYTES;
@@ -96,11 +101,14 @@ int kv_extents(struct kv_op *op)
 			op->state = KV_EXTENTS;
 			break;
 		}
-		image_extents(op)[i].where = layout_slot_make(LAYOUT_SLOT_EMPTY, 0, block.class, 0, block.offset);
+		image_extents(op)[i].where =
+			layout_slot_make(LAYOUT_SLOT_EMPTY, 0, block.class, 0, block.offset);
 		image_extents(op)[i].checksum = layout_extent_checksum(data, length, block.offset);
 		op->extents_taken++;
-		requests[n++] = (struct fabric_request){ .opcode = FABRIC_WRITE, .length = (uint32_t)length, .offset = block.offset,
-							 .local = (void *)data };
+		requests[n++] = (struct fabric_request){.opcode = FABRIC_WRITE,
+							.length = (uint32_t)length,
+							.offset = block.offset,
+							.local = (void *)data};
 		if (block.mark)
 			requests[n++] = alloc_map_write(op->session->alloc, block.offset, &in_use);
 	}
@@ -147,21 +155,24 @@ static void build_image(struct kv_op *op, uint32_t kind, uint64_t value_bytes)
 		memcpy(op->image + padded, &op->delta, 8);
 	block->checksum = layout_block_checksum(block, op->block.offset);
 	op->new_word = layout_slot_make(LAYOUT_SLOT_COMMITTED, op->fp, op->block.class,
-					MUTATED(MUTATION_GENERATION) ? 0 : block->generation, op->block.offset);
+					MUTATED(MUTATION_GENERATION) ? 0 : block->generation,
+					op->block.offset);
 }
 
 int kv_prepare(struct kv_op *op)
 {
 	uint64_t value_bytes = op->kind == KV_ADD ? 8 : op->value_bytes;
-	uint32_t kind = op->kind == KV_ADD	? LAYOUT_KIND_COUNTER :
-			op->extents_taken	? LAYOUT_KIND_EXTENTS :
-						  LAYOUT_KIND_VALUE;
-	uint32_t class = kind == LAYOUT_KIND_COUNTER ? layout_class_for_counter(op->key_length) :
-						       layout_class_for(layout_block_bytes(kind, op->key_length, value_bytes));
+	uint32_t kind = op->kind == KV_ADD  ? LAYOUT_KIND_COUNTER
+			: op->extents_taken ? LAYOUT_KIND_EXTENTS
+					    : LAYOUT_KIND_VALUE;
+	uint32_t class =
+		kind == LAYOUT_KIND_COUNTER
+			? layout_class_for_counter(op->key_length)
+			: layout_class_for(layout_block_bytes(kind, op->key_length, value_bytes));
 
 	/*
-	 * A claim or the extents may have taken long. A date older than E / 2 could be that of what the block held before it was retired, and
-	 * then the slot word would come again.
+	 * A claim or the extents may have taken long. A date older than E / 2 could be that of what
+	 * the block held before it was retired, and then the slot word would come again.
 	 */
 	if (session_epoch_stale(op->session, session_now(op->session))) {
 		op->state = KV_EPOCH;
@@ -185,8 +196,11 @@ unsigned kv_add_block_writes(struct kv_op *op, struct fabric_request *requests)
 	if (!op->have_block || op->written)
 		return 0;
 	requests[n++] = (struct fabric_request){
-		.opcode = FABRIC_WRITE, .offset = op->block.offset, .local = op->image,
-		.length = (uint32_t)layout_pad8(layout_block_bytes(block->kind, block->key_length, block->value_length)),
+		.opcode = FABRIC_WRITE,
+		.offset = op->block.offset,
+		.local = op->image,
+		.length = (uint32_t)layout_pad8(
+			layout_block_bytes(block->kind, block->key_length, block->value_length)),
 	};
 	if (op->block.mark)
 		requests[n++] = alloc_map_write(op->session->alloc, op->block.offset, &in_use);
@@ -221,7 +235,7 @@ void kv_published(struct kv_op *op, uint64_t slot)
 	op->extents_taken = 0;
 }
 
-/* ---- update and delete ---------------------------------------------------------------------------------------- */
+/* ---- update and delete ----------------------------------------------------------------------- */
 
 /* The block that this client has just made unreachable, and its extents. */
 static void retire_found(struct kv_op *op)
@@ -229,10 +243,12 @@ static void retire_found(struct kv_op *op)
 	struct alloc *alloc = op->session->alloc;
 	const struct layout_block *block = op->found;
 	const struct layout_extent *list = layout_block_value(block);
-	uint64_t i, n = block->kind == LAYOUT_KIND_EXTENTS ? layout_extents(block->value_length) : 0;
+	uint64_t i,
+		n = block->kind == LAYOUT_KIND_EXTENTS ? layout_extents(block->value_length) : 0;
 
 	for (i = 0; i < n; i++)
-		alloc_retire(alloc, layout_slot_offset(list[i].where), layout_slot_class(list[i].where));
+		alloc_retire(alloc, layout_slot_offset(list[i].where),
+			     layout_slot_class(list[i].where));
 	alloc_retire(alloc, layout_slot_offset(op->word), layout_slot_class(op->word));
 }
 
@@ -312,11 +328,12 @@ int kv_cached_put(struct kv_op *op)
 	return kv_end(op, 0);
 }
 
-/* ---- add ------------------------------------------------------------------------------------------------------ */
+/* ---- add ------------------------------------------------------------------------------------- */
 
 static bool same_block(uint64_t a, uint64_t b)
 {
-	return layout_slot_with_state(a, LAYOUT_SLOT_COMMITTED) == layout_slot_with_state(b, LAYOUT_SLOT_COMMITTED);
+	return layout_slot_with_state(a, LAYOUT_SLOT_COMMITTED) ==
+	       layout_slot_with_state(b, LAYOUT_SLOT_COMMITTED);
 }
 
 int kv_add_found(struct kv_op *op)
@@ -324,8 +341,9 @@ int kv_add_found(struct kv_op *op)
 	if (op->faa_word) {
 		if (same_block(op->faa_word, op->word))
 			return kv_end(op, 0);
-		return kv_end(op, err_set(-TARN_ECONFLICT, "the counter was replaced while the add was on its way: it may or may not "
-					  "have counted"));
+		return kv_end(op, err_set(-TARN_ECONFLICT, "the counter was replaced while the add "
+							   "was on its way: it may or may not "
+							   "have counted"));
 	}
 	if (kv_expired(op, op->found)) {
 		/* present for the CAS, absent for us: a new counter takes its place */
@@ -336,7 +354,8 @@ int kv_add_found(struct kv_op *op)
 		return KV_GO_ON;
 	}
 	if (op->found->kind != LAYOUT_KIND_COUNTER)
-		return kv_end(op, err_set(-TARN_ETYPE, "the key holds a value of %llu bytes, not a counter",
+		return kv_end(op, err_set(-TARN_ETYPE,
+					  "the key holds a value of %llu bytes, not a counter",
 					  (unsigned long long)op->found->value_length));
 	if (op->session->ep->features & FABRIC_COUNTER_FAA)
 		op->state = KV_ADD_FAA;
@@ -351,7 +370,11 @@ int kv_add_faa(struct kv_op *op)
 {
 	uint64_t value = layout_slot_offset(op->word) + layout_value_offset(op->found->key_length);
 	struct fabric_request requests[] = {
-		{ .opcode = FABRIC_FAA, .length = 8, .offset = value, .local = &op->seen, .operand = (uint64_t)op->delta },
+		{.opcode = FABRIC_FAA,
+		 .length = 8,
+		 .offset = value,
+		 .local = &op->seen,
+		 .operand = (uint64_t)op->delta},
 		kv_read(op->slot, &op->kills[0], 8),
 	};
 
@@ -359,7 +382,8 @@ int kv_add_faa(struct kv_op *op)
 		return kv_post(op, requests, 2);
 	op->posted = false;
 	op->added = (int64_t)(op->seen + (uint64_t)op->delta);
-	if (same_block(op->kills[0], op->word) && layout_slot_state(op->kills[0]) != LAYOUT_SLOT_EMPTY)
+	if (same_block(op->kills[0], op->word) &&
+	    layout_slot_state(op->kills[0]) != LAYOUT_SLOT_EMPTY)
 		return kv_end(op, 0);
 	op->faa_word = op->word;
 	return kv_restart(op, false);
@@ -368,7 +392,8 @@ int kv_add_faa(struct kv_op *op)
 static int add_rpc_reply(struct kv_op *op)
 {
 	struct wire_rpc_reply reply;
-	int ret = op->task.status < 0 ? op->task.status : wire_rpc_reply_decode(op->reply, op->task.length, &reply);
+	int ret = op->task.status < 0 ? op->task.status
+				      : wire_rpc_reply_decode(op->reply, op->task.length, &reply);
 
 	if (ret == 0)
 		ret = reply.status;
@@ -379,26 +404,35 @@ static int add_rpc_reply(struct kv_op *op)
 	case -TARN_ESTAMP:
 		return kv_restart(op, true);
 	case -TARN_ECONFLICT:
-		return kv_end(op, err_set(ret, "the counter was replaced while the add was on its way: it may or may not have counted"));
+		return kv_end(op, err_set(ret, "the counter was replaced while the add was on its "
+					       "way: it may or may not have counted"));
 	case -TARN_ETIMEOUT:
 	case -TARN_ESESSION:
-		return kv_end(op, err_set(-TARN_EAMBIGUOUS, "tarnd did not answer: the add may or may not have counted"));
+		return kv_end(op,
+			      err_set(-TARN_EAMBIGUOUS,
+				      "tarnd did not answer: the add may or may not have counted"));
 	default:
 		return kv_end(op, err_set(ret, "tarnd refused the add: %s", err_string(ret)));
 	}
 }
 
-/* cpu domain: the daemon adds, since nothing bounds how late an instruction of ours could be (T3). */
+/*
+ * cpu domain: the daemon adds, since nothing bounds how late an instruction of ours could be (T3).
+ */
 int kv_add_rpc(struct kv_op *op)
 {
 	struct wire_rpc message = {
-		.type = WIRE_RPC_ADD, .slot_offset = op->slot, .slot_word = op->word, .delta = op->delta,
+		.type = WIRE_RPC_ADD,
+		.slot_offset = op->slot,
+		.slot_word = op->word,
+		.delta = op->delta,
 	};
 	int ret;
 
 	if (!op->posted) {
 		wire_rpc_encode(&message, op->message);
-		ret = session_rpc(op->session, op->message, sizeof(op->message), op->reply, sizeof(op->reply), &op->task);
+		ret = session_rpc(op->session, op->message, sizeof(op->message), op->reply,
+				  sizeof(op->reply), &op->task);
 		if (ret < 0)
 			return kv_end(op, ret);
 		op->posted = true;

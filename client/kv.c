@@ -2,9 +2,10 @@
 /*
  * kv.c - operations on keys as state machines: the part that all of them share
  *
- * Begins, finds the key in the index, ends. Knows nothing of transports or of who drives it (session.h). Runs on the session's owner.
- * Next: kv-internal.h for the states, kv-read.c, kv-write.c, kv-insert.c for what happens once the key was found or not;
- * docs/protocol.md section 4 for why.
+ * Begins, finds the key in the index, ends. Knows nothing of transports or of who drives it
+ * (session.h). Runs on the session's owner. Next: kv-internal.h for the states, kv-read.c,
+ * kv-write.c, kv-insert.c for what happens once the key was found or not; docs/protocol.md section
+ * 4 for why.
  */
 #include "kv-internal.h"
 
@@ -17,9 +18,10 @@
 #include "err.h"
 #include "mutation.h"
 
-#define BACKOFF_BASE_NS 500u
+#define BACKOFF_BASE_NS   500u
 #define BACKOFF_DOUBLINGS 9u
-#define CONTRADICTIONS_MAX 100u /* attempts, before a header that does not fit the directory is no growth under way any more */
+/* attempts, before a header that does not fit the directory is no growth under way any more */
+#define CONTRADICTIONS_MAX 100u
 
 int kv_op_create(struct tarn_session *session, struct kv_op **ret_op)
 {
@@ -47,7 +49,7 @@ void kv_op_free(struct kv_op *op)
 	free(op);
 }
 
-/* ---- ending and starting again -------------------------------------------------------------------------------- */
+/* ---- ending and starting again --------------------------------------------------------------- */
 
 static unsigned latency_bucket(uint64_t ns)
 {
@@ -62,16 +64,19 @@ static void count(struct kv_op *op, int result)
 	/* a get has just looked at the clock (T1), and what came after that is short */
 	uint64_t now = op->kind == KV_GET ? op->now_ns : session_now(s);
 
-	(op->kind == KV_GET ? s->get_latency : s->put_latency)[latency_bucket(now - op->started_ns)]++;
+	(op->kind == KV_GET ? s->get_latency
+			    : s->put_latency)[latency_bucket(now - op->started_ns)]++;
 	s->last_call_ns = now;
-	if (op->kind == KV_GET && (result == 0 || result == -TARN_ETOOSMALL || result == -TARN_ENOTFOUND)) {
+	if (op->kind == KV_GET &&
+	    (result == 0 || result == -TARN_ETOOSMALL || result == -TARN_ENOTFOUND)) {
 		s->stats.gets++;
 		s->stats.hits += result != -TARN_ENOTFOUND;
 		return;
 	}
 	if (result < 0) {
 		/* an unmet condition is an answer, not a failure */
-		s->stats.errors += result != -TARN_ENOTFOUND && result != -TARN_EEXISTS && result != -TARN_ESTAMP;
+		s->stats.errors += result != -TARN_ENOTFOUND && result != -TARN_EEXISTS &&
+				   result != -TARN_ESTAMP;
 		return;
 	}
 	s->stats.puts += op->kind == KV_PUT;
@@ -99,7 +104,8 @@ int kv_restart(struct kv_op *op, bool backoff)
 	if (now > op->limit_ns)
 		return kv_end(op, err_set(op->faa_word ? -TARN_EAMBIGUOUS : -TARN_ETIMEOUT,
 					  "no result within %llu ms, after %u attempts",
-					  (unsigned long long)(s->timeout_ns / 1000000u), op->attempts + 1));
+					  (unsigned long long)(s->timeout_ns / 1000000u),
+					  op->attempts + 1));
 	op->attempts++;
 	s->stats.retries++;
 	/* an old date could come again while caches still know it (cache_max_age): a fresh block */
@@ -117,7 +123,8 @@ int kv_restart(struct kv_op *op, bool backoff)
 bool kv_too_old(struct kv_op *op)
 {
 	op->now_ns = session_now(op->session);
-	return !MUTATED(MUTATION_DEADLINE) && op->now_ns - op->first_read_ns > op->session->geometry.deadline_ns;
+	return !MUTATED(MUTATION_DEADLINE) &&
+	       op->now_ns - op->first_read_ns > op->session->geometry.deadline_ns;
 }
 
 int kv_post(struct kv_op *op, const struct fabric_request *requests, unsigned request_count)
@@ -133,16 +140,22 @@ int kv_post(struct kv_op *op, const struct fabric_request *requests, unsigned re
 /* The connection broke with a post in flight. */
 static int connection_lost(struct kv_op *op)
 {
-	bool decisive = op->state == KV_UPDATE || op->state == KV_CACHED_PUT || op->state == KV_COMMIT || op->state == KV_ADD_FAA ||
+	bool decisive = op->state == KV_UPDATE || op->state == KV_CACHED_PUT ||
+			op->state == KV_COMMIT || op->state == KV_ADD_FAA ||
 			op->state == KV_ADD_RPC || op->faa_word;
 
 	if (decisive)
-		return kv_end(op, err_set(-TARN_EAMBIGUOUS, "the connection to tarnd broke while the write was on its way: it may or may "
-					  "not have taken effect"));
-	return kv_end(op, err_set(-TARN_ESESSION, "the connection to tarnd is gone: close this session and open a new one"));
+		return kv_end(op,
+			      err_set(-TARN_EAMBIGUOUS, "the connection to tarnd broke while the "
+							"write was on its way: it may or may "
+							"not have taken effect"));
+	return kv_end(
+		op,
+		err_set(-TARN_ESESSION,
+			"the connection to tarnd is gone: close this session and open a new one"));
 }
 
-/* ---- the beginning -------------------------------------------------------------------------------------------- */
+/* ---- the beginning --------------------------------------------------------------------------- */
 
 static bool needs_block(const struct kv_op *op)
 {
@@ -158,7 +171,10 @@ static void locate(struct kv_op *op)
 
 	for (i = 0; i < 2 && subtable; i++) {
 		op->pair_offsets[i] = subtable + layout_hash_pair(op->hash, i, s->geometry.groups);
-		/* while the location cache is being looked at the buckets come nearer: its slot, too, is one of theirs */
+		/*
+		 * while the location cache is being looked at the buckets come nearer: its slot,
+		 * too, is one of theirs
+		 */
 		if (op->use_cache)
 			fabric_hint(s->ep, op->pair_offsets[i], LAYOUT_PAIR_BYTES);
 	}
@@ -170,13 +186,18 @@ static int begin(struct kv_op *op)
 	struct tarn_session *s = op->session;
 	/* a put may have waited for its block meanwhile; a get has not waited for anything */
 	uint64_t now = op->kind == KV_GET ? op->now_ns : session_now(s);
-	bool cacheable = op->kind == KV_GET || (op->kind == KV_PUT && !op->put_flags && !op->extents_taken);
+	bool cacheable =
+		op->kind == KV_GET || (op->kind == KV_PUT && !op->put_flags && !op->extents_taken);
 
 	if (op->kind != KV_GET && session_epoch_stale(s, now) && !op->have_block)
 		op->state = KV_EPOCH;
 	else if (needs_block(op))
-		op->state = op->kind == KV_PUT && layout_value_is_large(op->key_length, op->value_bytes) ? KV_EXTENTS : KV_PREPARE;
-	else if (op->use_cache && cacheable && cache_find(s->cache, op->hash, now, &op->slot, &op->word))
+		op->state =
+			op->kind == KV_PUT && layout_value_is_large(op->key_length, op->value_bytes)
+				? KV_EXTENTS
+				: KV_PREPARE;
+	else if (op->use_cache && cacheable &&
+		 cache_find(s->cache, op->hash, now, &op->slot, &op->word))
 		op->state = op->kind == KV_GET ? KV_CACHED_GET : KV_CACHED_PUT;
 	else if (!directory_find(s->directory, op->hash))
 		op->state = KV_DIRECTORY;
@@ -219,7 +240,7 @@ static int read_directory(struct kv_op *op)
 	return KV_GO_ON;
 }
 
-/* ---- the index ------------------------------------------------------------------------------------------------ */
+/* ---- the index ------------------------------------------------------------------------------- */
 
 enum headers { HEADERS_FIT, HEADERS_OTHER_SUBTABLE, HEADERS_SPLITTING };
 
@@ -231,7 +252,8 @@ static enum headers check_headers(const struct kv_op *op)
 	for (i = 0; i < 4; i++) {
 		uint64_t header = op->pairs[i / 2][i % 2].header;
 
-		if (layout_header_suffix(header) != layout_suffix(suffix, layout_header_depth(header)))
+		if (layout_header_suffix(header) !=
+		    layout_suffix(suffix, layout_header_depth(header)))
 			return HEADERS_OTHER_SUBTABLE;
 		if (layout_header_split(header))
 			return HEADERS_SPLITTING;
@@ -240,7 +262,8 @@ static enum headers check_headers(const struct kv_op *op)
 }
 
 /* The visible slots of this fingerprint are candidates. */
-static inline void collect(struct kv_op *op, unsigned pair, unsigned bucket, uint64_t slot, uint64_t word)
+static inline void collect(struct kv_op *op, unsigned pair, unsigned bucket, uint64_t slot,
+			   uint64_t word)
 {
 	uint32_t state = layout_slot_state(word);
 
@@ -250,8 +273,10 @@ static inline void collect(struct kv_op *op, unsigned pair, unsigned bucket, uin
 		return;
 	if (state == LAYOUT_SLOT_MOVED)
 		op->moved = true;
-	else if (state == LAYOUT_SLOT_COMMITTED || state == LAYOUT_SLOT_FROZEN || MUTATED(MUTATION_PENDING_VISIBLE))
-		op->candidates[op->candidate_count++] = (struct kv_candidate){ .slot = slot, .word = word };
+	else if (state == LAYOUT_SLOT_COMMITTED || state == LAYOUT_SLOT_FROZEN ||
+		 MUTATED(MUTATION_PENDING_VISIBLE))
+		op->candidates[op->candidate_count++] =
+			(struct kv_candidate){.slot = slot, .word = word};
 }
 
 static int post_buckets(struct kv_op *op)
@@ -284,8 +309,11 @@ static int buckets(struct kv_op *op)
 	case HEADERS_OTHER_SUBTABLE:
 		directory_forget(op->session->directory, op->hash);
 		if (op->attempts > CONTRADICTIONS_MAX)
-			return kv_end(op, err_set(-TARN_ECORRUPT, "the directory and the bucket headers at pool offset %llu contradict each "
-						  "other: the pool's memory is damaged there", (unsigned long long)op->pair_offsets[0]));
+			return kv_end(op, err_set(-TARN_ECORRUPT,
+						  "the directory and the bucket headers at pool "
+						  "offset %llu contradict each "
+						  "other: the pool's memory is damaged there",
+						  (unsigned long long)op->pair_offsets[0]));
 		return kv_restart(op, op->attempts > 2);
 	case HEADERS_SPLITTING:
 		/* growth is not built yet: no daemon of this version sets the flag */
@@ -302,11 +330,14 @@ static int buckets(struct kv_op *op)
 	op->state = KV_CANDIDATES;
 	if (op->candidate_count)
 		return KV_GO_ON;
-	/* T1; with candidates the clock is looked at once their blocks are there, which is before anything is made of what was read */
+	/*
+	 * T1; with candidates the clock is looked at once their blocks are there, which is before
+	 * anything is made of what was read
+	 */
 	return kv_too_old(op) ? kv_restart(op, false) : kv_absent(op);
 }
 
-/* ---- candidates ----------------------------------------------------------------------------------------------- */
+/* ---- candidates ------------------------------------------------------------------------------ */
 
 int kv_post_candidates(struct kv_op *op)
 {
@@ -325,7 +356,8 @@ int kv_post_candidates(struct kv_op *op)
 		if (used + layout_class_bytes(class) > KV_SCRATCH_BYTES)
 			break;
 		c->scratch = used;
-		requests[n++] = kv_read(layout_slot_offset(c->word), op->scratch + used, layout_class_bytes(class));
+		requests[n++] = kv_read(layout_slot_offset(c->word), op->scratch + used,
+					layout_class_bytes(class));
 		used += layout_class_bytes(class);
 	}
 	op->batch_end = i;
@@ -342,11 +374,13 @@ int kv_block_match(const struct kv_op *op, const struct layout_block *block, uin
 
 	if (!layout_block_valid(block, layout_class_bytes(layout_slot_class(word)), offset))
 		return -1;
-	if ((block->generation & LAYOUT_GEN_MASK) != layout_slot_gen(word) && !MUTATED(MUTATION_GENERATION))
+	if ((block->generation & LAYOUT_GEN_MASK) != layout_slot_gen(word) &&
+	    !MUTATED(MUTATION_GENERATION))
 		return -1;
 	if (MUTATED(MUTATION_KEY_COMPARE))
 		return 1;
-	return block->key_length == op->key_length && memcmp(layout_block_key(block), op->key, op->key_length) == 0;
+	return block->key_length == op->key_length &&
+	       memcmp(layout_block_key(block), op->key, op->key_length) == 0;
 }
 
 int kv_bad(struct kv_op *op, uint64_t slot, uint64_t word)
@@ -357,9 +391,14 @@ int kv_bad(struct kv_op *op, uint64_t slot, uint64_t word)
 		op->bad_count = 0;
 	}
 	if (++op->bad_count >= KV_BAD_TRIES)
-		return kv_end(op, err_set(-TARN_ECORRUPT, "the block at pool offset %llu, named by the slot at %llu, does not match its "
-					  "checksum, generation or place: the pool's memory is damaged there",
-					  (unsigned long long)layout_slot_offset(word), (unsigned long long)slot));
+		return kv_end(
+			op,
+			err_set(-TARN_ECORRUPT,
+				"the block at pool offset %llu, named by the slot at %llu, does "
+				"not match its "
+				"checksum, generation or place: the pool's memory is damaged there",
+				(unsigned long long)layout_slot_offset(word),
+				(unsigned long long)slot));
 	return kv_restart(op, true);
 }
 
@@ -409,7 +448,7 @@ static int candidates(struct kv_op *op)
 	return kv_absent(op);
 }
 
-/* ---- the machine ---------------------------------------------------------------------------------------------- */
+/* ---- the machine ----------------------------------------------------------------------------- */
 
 static int kv_step(struct task *task)
 {
@@ -478,7 +517,8 @@ static struct task *start(struct kv_op *op, enum kv_kind kind, const void *key, 
 	return &op->task;
 }
 
-struct task *kv_get(struct kv_op *op, const void *key, size_t key_bytes, void *buffer, size_t buffer_bytes, bool exists_only)
+struct task *kv_get(struct kv_op *op, const void *key, size_t key_bytes, void *buffer,
+		    size_t buffer_bytes, bool exists_only)
 {
 	op->buffer = buffer;
 	op->buffer_bytes = buffer_bytes;
@@ -491,8 +531,8 @@ const struct tarn_item *kv_item(const struct kv_op *op)
 	return &op->item;
 }
 
-struct task *kv_put(struct kv_op *op, const void *key, size_t key_bytes, const void *value, size_t value_bytes,
-		    const struct tarn_put_options *options)
+struct task *kv_put(struct kv_op *op, const void *key, size_t key_bytes, const void *value,
+		    size_t value_bytes, const struct tarn_put_options *options)
 {
 	struct task *task = start(op, KV_PUT, key, key_bytes);
 

@@ -2,9 +2,10 @@
 /*
  * process.c - what a session needs beside its calls: telemetry, quiescence count, epoch, hand-back
  *
- * One task per session, run by the housekeeping thread, by tarn_session_process(), or at the end of a call (session->wanted), always by the session's
- * owner with no operation under way: so nothing is owed when the quiescence count is raised. Next: housekeeping.c; docs/protocol.md sections
- * 4 ("retire"), 5 ("hand back") and 9.
+ * One task per session, run by the housekeeping thread, by tarn_session_process(), or at the end of
+ * a call (session->wanted), always by the session's owner with no operation under way: so nothing
+ * is owed when the quiescence count is raised. Next: housekeeping.c; docs/protocol.md sections 4
+ * ("retire"), 5 ("hand back") and 9.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -77,12 +78,21 @@ static int post_report(struct process *p)
 	if (!s->identity.read_only) {
 		fill_telemetry(p);
 		p->quiescence++;
-		requests[n++] = (struct fabric_request){ .opcode = FABRIC_WRITE, .length = sizeof(p->telemetry), .local = &p->telemetry,
-							 .offset = slot + offsetof(struct layout_client, telemetry) };
-		requests[n++] = (struct fabric_request){ .opcode = FABRIC_WRITE, .length = 8, .local = &p->quiescence,
-							 .offset = slot + offsetof(struct layout_client, quiescence) };
+		requests[n++] = (struct fabric_request){
+			.opcode = FABRIC_WRITE,
+			.length = sizeof(p->telemetry),
+			.local = &p->telemetry,
+			.offset = slot + offsetof(struct layout_client, telemetry)};
+		requests[n++] = (struct fabric_request){
+			.opcode = FABRIC_WRITE,
+			.length = 8,
+			.local = &p->quiescence,
+			.offset = slot + offsetof(struct layout_client, quiescence)};
 	}
-	requests[n++] = (struct fabric_request){ .opcode = FABRIC_READ, .length = 8, .offset = LAYOUT_EPOCH_OFFSET, .local = &p->epoch };
+	requests[n++] = (struct fabric_request){.opcode = FABRIC_READ,
+						.length = 8,
+						.offset = LAYOUT_EPOCH_OFFSET,
+						.local = &p->epoch};
 	return session_post(s, requests, n, &p->task);
 }
 
@@ -101,8 +111,9 @@ static int report(struct process *p)
 	if (!p->posted) {
 		if (s->ep->ops->check(s->ep) < 0)
 			s->lost = true;
-		ret = s->lost ? err_set(-TARN_ESESSION, "the connection to tarnd is gone: close this session and open a new one") :
-				post_report(p);
+		ret = s->lost ? err_set(-TARN_ESESSION, "the connection to tarnd is gone: close "
+							"this session and open a new one")
+			      : post_report(p);
 		if (ret < 0)
 			return end(p, ret);
 		p->posted = true;
@@ -128,7 +139,10 @@ static int hand_back(struct process *p)
 /* A request that is waited for: when it is complete, so is the hand-back. */
 static int flush(struct process *p)
 {
-	struct fabric_request r = { .opcode = FABRIC_READ, .length = 8, .offset = LAYOUT_EPOCH_OFFSET, .local = &p->epoch };
+	struct fabric_request r = {.opcode = FABRIC_READ,
+				   .length = 8,
+				   .offset = LAYOUT_EPOCH_OFFSET,
+				   .local = &p->epoch};
 	int ret;
 
 	if (!p->posted) {
@@ -145,7 +159,9 @@ static int flush(struct process *p)
 static int process_step(struct task *task)
 {
 	static int (*const handlers[])(struct process *) = {
-		[PROCESS_REPORT] = report, [PROCESS_HAND_BACK] = hand_back, [PROCESS_FLUSH] = flush,
+		[PROCESS_REPORT] = report,
+		[PROCESS_HAND_BACK] = hand_back,
+		[PROCESS_FLUSH] = flush,
 	};
 	struct process *p = (struct process *)task;
 	int next;

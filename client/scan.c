@@ -2,8 +2,9 @@
 /*
  * scan.c - a walk over all keys by one-sided reads of the index
  *
- * Subtable by subtable, chunk by chunk: READ some groups, then the heads of the blocks that their slots name. A key is believed when its own hash leads to the slot that
- * named it. Runs on the session's owner. Next: docs/protocol.md section 2 for the index.
+ * Subtable by subtable, chunk by chunk: READ some groups, then the heads of the blocks that their
+ * slots name. A key is believed when its own hash leads to the slot that named it. Runs on the
+ * session's owner. Next: docs/protocol.md section 2 for the index.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -13,9 +14,9 @@
 #include "session.h"
 
 #define CHUNK_GROUPS 40u
-#define CHUNK_SLOTS (CHUNK_GROUPS * 3u * LAYOUT_BUCKET_SLOTS)
-#define BATCH 16u
-#define HEAD_BYTES 256u /* of a block are read; keys that do not fit are read again in full */
+#define CHUNK_SLOTS  (CHUNK_GROUPS * 3u * LAYOUT_BUCKET_SLOTS)
+#define BATCH        16u
+#define HEAD_BYTES   256u /* of a block are read; keys that do not fit are read again in full */
 
 struct found_slot {
 	uint64_t slot, word;
@@ -29,27 +30,30 @@ struct tarn_scan {
 	uint64_t depth;    /* global, when the walk began or the directory doubled */
 	uint64_t subtable; /* directory index of the subtable under way */
 	uint64_t page_offset;
-	uint32_t group;    /* next group of it to be read; 0: the directory entry has not been read */
-	uint64_t read_ns;  /* T1: when the chunk was read */
+	uint32_t group; /* next group of it to be read; 0: the directory entry has not been read */
+	uint64_t read_ns; /* T1: when the chunk was read */
 
 	struct layout_bucket chunk[CHUNK_GROUPS * 3];
 	uint64_t chunk_offset;
 	struct found_slot slots[CHUNK_SLOTS];
-	uint32_t slot_count, slot_next;    /* of the chunk */
-	uint32_t batch_begin, batch_end;   /* slots whose heads are in `heads` */
+	uint32_t slot_count, slot_next;  /* of the chunk */
+	uint32_t batch_begin, batch_end; /* slots whose heads are in `heads` */
 	uint32_t batch_next;
 	uint64_t heads[BATCH][HEAD_BYTES / 8];
 	uint64_t long_block[(LAYOUT_BLOCK_HEADER + LAYOUT_MAX_KEY_BYTES + 8) / 8];
 };
 
-TARN_API int tarn_scan_open(struct tarn_session *session, const void *prefix, size_t prefix_bytes, struct tarn_scan **ret_scan)
+TARN_API int tarn_scan_open(struct tarn_session *session, const void *prefix, size_t prefix_bytes,
+			    struct tarn_scan **ret_scan)
 {
 	struct tarn_scan *scan;
 
 	if (!session || !ret_scan || (!prefix && prefix_bytes))
-		return err_set(-EINVAL, "session and ret_scan must not be NULL, nor prefix with a length");
+		return err_set(-EINVAL,
+			       "session and ret_scan must not be NULL, nor prefix with a length");
 	if (prefix_bytes > LAYOUT_MAX_KEY_BYTES)
-		return err_set(-TARN_EKEYSIZE, "the prefix has %zu bytes: a key has 1 to %u", prefix_bytes, LAYOUT_MAX_KEY_BYTES);
+		return err_set(-TARN_EKEYSIZE, "the prefix has %zu bytes: a key has 1 to %u",
+			       prefix_bytes, LAYOUT_MAX_KEY_BYTES);
 	scan = calloc(1, sizeof(*scan));
 	if (scan)
 		scan->prefix = malloc(prefix_bytes + 1);
@@ -84,14 +88,20 @@ TARN_API uint32_t tarn_scan_progress(const struct tarn_scan *scan)
 	return (uint32_t)((scan->subtable * 1000 + per_subtable) >> scan->depth);
 }
 
-/* ---- the index ------------------------------------------------------------------------------------------------ */
+/* ---- the index ------------------------------------------------------------------------------- */
 
 static struct fabric_request read_of(uint64_t offset, void *local, uint64_t length)
 {
-	return (struct fabric_request){ .opcode = FABRIC_READ, .length = (uint32_t)length, .offset = offset, .local = local };
+	return (struct fabric_request){.opcode = FABRIC_READ,
+				       .length = (uint32_t)length,
+				       .offset = offset,
+				       .local = local};
 }
 
-/* Reads depth and directory entry of the subtable. 1: go on with it, 0: an alias of one walked already, negative: error. */
+/*
+ * Reads depth and directory entry of the subtable. 1: go on with it, 0: an alias of one walked
+ * already, negative: error.
+ */
 static int enter_subtable(struct tarn_scan *scan)
 {
 	const struct layout_geometry *g = &scan->session->geometry;
@@ -104,11 +114,14 @@ static int enter_subtable(struct tarn_scan *scan)
 
 	if (ret < 0)
 		return ret;
-	if (depth > g->max_depth || layout_directory_state(entry) == LAYOUT_DIRECTORY_NONE || layout_directory_page(entry) >= g->npages)
-		return err_set(-TARN_ECORRUPT, "directory entry %llu of the pool names no subtable", (unsigned long long)scan->subtable);
+	if (depth > g->max_depth || layout_directory_state(entry) == LAYOUT_DIRECTORY_NONE ||
+	    layout_directory_page(entry) >= g->npages)
+		return err_set(-TARN_ECORRUPT, "directory entry %llu of the pool names no subtable",
+			       (unsigned long long)scan->subtable);
 	scan->depth = depth;
 	scan->page_offset = layout_page_offset(g, layout_directory_page(entry));
-	return layout_suffix((uint32_t)scan->subtable, layout_directory_depth(entry)) == scan->subtable;
+	return layout_suffix((uint32_t)scan->subtable, layout_directory_depth(entry)) ==
+	       scan->subtable;
 }
 
 static void collect(struct tarn_scan *scan, uint32_t buckets)
@@ -123,7 +136,8 @@ static void collect(struct tarn_scan *scan, uint32_t buckets)
 
 			if (state == LAYOUT_SLOT_COMMITTED || state == LAYOUT_SLOT_FROZEN)
 				scan->slots[scan->slot_count++] = (struct found_slot){
-					scan->chunk_offset + b * LAYOUT_BUCKET_BYTES + 8 + 8ull * i, word };
+					scan->chunk_offset + b * LAYOUT_BUCKET_BYTES + 8 + 8ull * i,
+					word};
 		}
 	}
 }
@@ -178,7 +192,7 @@ static int next_chunk(struct tarn_scan *scan)
 	return ret < 0 ? ret : 1;
 }
 
-/* ---- blocks --------------------------------------------------------------------------------------------------- */
+/* ---- blocks ---------------------------------------------------------------------------------- */
 
 /* T1: slot words that were read too long ago are read again before their blocks are. */
 static int refresh_slots(struct tarn_scan *scan)
@@ -187,7 +201,8 @@ static int refresh_slots(struct tarn_scan *scan)
 	uint32_t i, n = scan->batch_end - scan->batch_begin;
 
 	for (i = 0; i < n; i++)
-		requests[i] = read_of(scan->slots[scan->batch_begin + i].slot, &scan->slots[scan->batch_begin + i].word, 8);
+		requests[i] = read_of(scan->slots[scan->batch_begin + i].slot,
+				      &scan->slots[scan->batch_begin + i].word, 8);
 	return session_sync(scan->session, requests, n);
 }
 
@@ -196,7 +211,8 @@ static bool usable(const struct tarn_scan *scan, uint64_t word)
 	uint32_t state = layout_slot_state(word);
 
 	return (state == LAYOUT_SLOT_COMMITTED || state == LAYOUT_SLOT_FROZEN) &&
-	       layout_block_place_valid(&scan->session->geometry, layout_slot_offset(word), layout_slot_class(word));
+	       layout_block_place_valid(&scan->session->geometry, layout_slot_offset(word),
+					layout_slot_class(word));
 }
 
 static uint32_t head_bytes(uint64_t word)
@@ -214,7 +230,8 @@ static int next_batch(struct tarn_scan *scan)
 	int ret;
 
 	scan->batch_begin = scan->batch_next = scan->slot_next;
-	scan->batch_end = scan->slot_count - scan->batch_begin > BATCH ? scan->batch_begin + BATCH : scan->slot_count;
+	scan->batch_end = scan->slot_count - scan->batch_begin > BATCH ? scan->batch_begin + BATCH
+								       : scan->slot_count;
 	scan->slot_next = scan->batch_end;
 	if (session_now(scan->session) - scan->read_ns > scan->session->geometry.deadline_ns / 2) {
 		ret = refresh_slots(scan);
@@ -225,16 +242,20 @@ static int next_batch(struct tarn_scan *scan)
 		uint64_t word = scan->slots[i].word;
 
 		if (usable(scan, word))
-			requests[n++] = read_of(layout_slot_offset(word), scan->heads[i - scan->batch_begin], head_bytes(word));
+			requests[n++] =
+				read_of(layout_slot_offset(word),
+					scan->heads[i - scan->batch_begin], head_bytes(word));
 	}
 	return n ? session_sync(scan->session, requests, n) : 0;
 }
 
 /* Does the key's hash lead to the slot that named the block? */
-static bool belongs(const struct tarn_scan *scan, const struct found_slot *s, const struct layout_block *block)
+static bool belongs(const struct tarn_scan *scan, const struct found_slot *s,
+		    const struct layout_block *block)
 {
 	const struct layout_geometry *g = &scan->session->geometry;
-	struct layout_hash hash = layout_hash_key(layout_block_key(block), block->key_length, g->hash_seed);
+	struct layout_hash hash =
+		layout_hash_key(layout_block_key(block), block->key_length, g->hash_seed);
 	uint64_t inside = (s->slot - g->pages_offset) % LAYOUT_PAGE_BYTES;
 	unsigned choice;
 
@@ -249,16 +270,21 @@ static bool belongs(const struct tarn_scan *scan, const struct found_slot *s, co
 
 static int read_long(struct tarn_scan *scan, uint64_t word, uint32_t key_length)
 {
-	struct fabric_request r = read_of(layout_slot_offset(word), scan->long_block, LAYOUT_BLOCK_HEADER + layout_pad8(key_length));
+	struct fabric_request r = read_of(layout_slot_offset(word), scan->long_block,
+					  LAYOUT_BLOCK_HEADER + layout_pad8(key_length));
 
 	return session_sync(scan->session, &r, 1);
 }
 
-/* The block of a slot with its key, when it is good: 1. 0: gone or changed meanwhile, or damaged; negative: error. */
+/*
+ * The block of a slot with its key, when it is good: 1. 0: gone or changed meanwhile, or damaged;
+ * negative: error.
+ */
 static int block_of(struct tarn_scan *scan, uint32_t i, const struct layout_block **ret_block)
 {
 	const struct found_slot *s = &scan->slots[i];
-	const struct layout_block *block = (const struct layout_block *)scan->heads[i - scan->batch_begin];
+	const struct layout_block *block =
+		(const struct layout_block *)scan->heads[i - scan->batch_begin];
 	uint32_t class_bytes, key_length = block->key_length;
 
 	if (!usable(scan, s->word))
@@ -275,7 +301,8 @@ static int block_of(struct tarn_scan *scan, uint32_t i, const struct layout_bloc
 		if (block->key_length != key_length)
 			return 0;
 	}
-	if (class_bytes <= HEAD_BYTES && !layout_block_valid(block, class_bytes, layout_slot_offset(s->word)))
+	if (class_bytes <= HEAD_BYTES &&
+	    !layout_block_valid(block, class_bytes, layout_slot_offset(s->word)))
 		return 0;
 	*ret_block = block;
 	return belongs(scan, s, block);
@@ -291,7 +318,8 @@ static int damaged(struct tarn_scan *scan, uint32_t i)
 	return ret < 0 ? ret : word == scan->slots[i].word;
 }
 
-static void fill(const struct tarn_scan *scan, const struct layout_block *block, struct tarn_item *ret_item)
+static void fill(const struct tarn_scan *scan, const struct layout_block *block,
+		 struct tarn_item *ret_item)
 {
 	const struct tarn_session *s = scan->session;
 	struct tarn_item item = TARN_ITEM_INIT;
@@ -310,7 +338,8 @@ static void fill(const struct tarn_scan *scan, const struct layout_block *block,
 
 static bool wanted(const struct tarn_scan *scan, const struct layout_block *block)
 {
-	return block->key_length >= scan->prefix_bytes && !memcmp(layout_block_key(block), scan->prefix, scan->prefix_bytes) &&
+	return block->key_length >= scan->prefix_bytes &&
+	       !memcmp(layout_block_key(block), scan->prefix, scan->prefix_bytes) &&
 	       !(block->expiry && scan->session->epoch >= block->expiry);
 }
 
@@ -330,8 +359,11 @@ static int next_in_batch(struct tarn_scan *scan, const struct layout_block **ret
 			if (ret < 0)
 				return ret;
 			if (ret > 0)
-				return err_set(-TARN_ECORRUPT, "the block named by the slot at pool offset %llu is damaged and was skipped; "
-					       "call again to go on", (unsigned long long)scan->slots[i].slot);
+				return err_set(-TARN_ECORRUPT,
+					       "the block named by the slot at pool offset %llu is "
+					       "damaged and was skipped; "
+					       "call again to go on",
+					       (unsigned long long)scan->slots[i].slot);
 		}
 	}
 	return 0;
@@ -349,14 +381,17 @@ static int scan_next(struct tarn_scan *scan, const struct layout_block **ret_blo
 		ret = scan->slot_next < scan->slot_count ? next_batch(scan) : next_chunk(scan);
 		if (ret < 0)
 			return ret;
-		if (ret == 0 && scan->slot_next >= scan->slot_count && scan->batch_next >= scan->batch_end)
+		if (ret == 0 && scan->slot_next >= scan->slot_count &&
+		    scan->batch_next >= scan->batch_end)
 			return 0;
 		if (session_now(scan->session) > limit)
-			return err_set(-TARN_ETIMEOUT, "no further key within the time limit; call again to go on");
+			return err_set(-TARN_ETIMEOUT,
+				       "no further key within the time limit; call again to go on");
 	}
 }
 
-TARN_API int tarn_scan_next(struct tarn_scan *scan, const void **ret_key, size_t *ret_key_bytes, struct tarn_item *ret_item)
+TARN_API int tarn_scan_next(struct tarn_scan *scan, const void **ret_key, size_t *ret_key_bytes,
+			    struct tarn_item *ret_item)
 {
 	const struct layout_block *block = NULL;
 	int ret;

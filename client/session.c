@@ -2,7 +2,8 @@
 /*
  * session.c - one session: its parts, who is inside, and driving tasks to their end
  *
- * Runs on whatever thread owns the session (session->owner). Connecting is connect.c, the operations are kv.c, the public functions api.c.
+ * Runs on whatever thread owns the session (session->owner). Connecting is connect.c, the
+ * operations are kv.c, the public functions api.c.
  */
 #include "session.h"
 
@@ -19,9 +20,10 @@
 #include "err.h"
 #include "kv.h"
 
-#define DEFAULT_TIMEOUT_MS 5000u
+#define DEFAULT_TIMEOUT_MS  5000u
 #define DEFAULT_CACHE_BYTES (8u << 20)
-#define WAIT_NS 100000000u /* at most, for the completion of a post; then it is looked for again */
+/* at most, for the completion of a post; then it is looked for again */
+#define WAIT_NS             100000000u
 
 static int parts_create(struct tarn_session *s, uint64_t cache_bytes)
 {
@@ -38,11 +40,13 @@ static int parts_create(struct tarn_session *s, uint64_t cache_bytes)
 	return ret;
 }
 
-int session_create(struct fabric_endpoint *ep, const struct layout_geometry *geometry, const struct session_identity *identity,
-		   const struct tarn_options *options, struct tarn_session **ret_session)
+int session_create(struct fabric_endpoint *ep, const struct layout_geometry *geometry,
+		   const struct session_identity *identity, const struct tarn_options *options,
+		   struct tarn_session **ret_session)
 {
 	struct tarn_session *s = calloc(1, sizeof(*s));
-	uint64_t cache_bytes = options && options->cache_bytes ? options->cache_bytes : DEFAULT_CACHE_BYTES;
+	uint64_t cache_bytes =
+		options && options->cache_bytes ? options->cache_bytes : DEFAULT_CACHE_BYTES;
 	int ret;
 
 	if (!s) {
@@ -53,7 +57,9 @@ int session_create(struct fabric_endpoint *ep, const struct layout_geometry *geo
 	s->geometry = *geometry;
 	s->identity = *identity;
 	s->flags = options ? options->flags : 0;
-	s->timeout_ns = (options && options->timeout_ms ? options->timeout_ms : DEFAULT_TIMEOUT_MS) * 1000000ull;
+	s->timeout_ns =
+		(options && options->timeout_ms ? options->timeout_ms : DEFAULT_TIMEOUT_MS) *
+		1000000ull;
 	s->fork_generation = session_fork_generation();
 	s->random = (uint64_t)identity->client_id << 32 | 0x9e3779b9u;
 	s->stats.client_id = identity->client_id;
@@ -80,9 +86,11 @@ void session_free(struct tarn_session *s)
 	free(s);
 }
 
-/* ---- fork ----------------------------------------------------------------------------------------------------- */
+/* ---- fork ------------------------------------------------------------------------------------ */
 
-/* Of the process, like what it tells apart; asking getpid() would be a system call per operation. */
+/*
+ * Of the process, like what it tells apart; asking getpid() would be a system call per operation.
+ */
 static atomic_uint forks;
 static pthread_once_t forks_once = PTHREAD_ONCE_INIT;
 
@@ -102,26 +110,35 @@ unsigned session_fork_generation(void)
 	return atomic_load_explicit(&forks, memory_order_relaxed);
 }
 
-/* ---- who is inside -------------------------------------------------------------------------------------------- */
+/* ---- who is inside --------------------------------------------------------------------------- */
 
 int session_enter(struct tarn_session *s)
 {
 	if (atomic_load_explicit(&forks, memory_order_relaxed) != s->fork_generation)
-		return err_set(-TARN_EINUSE, "the session belongs to the process that opened it, not to its forked child");
+		return err_set(-TARN_EINUSE, "the session belongs to the process that opened it, "
+					     "not to its forked child");
 	for (;;) {
 		unsigned idle = SESSION_IDLE;
 
-		/* acquire: pairs with the release in session_leave() and in housekeeping's; what the last owner wrote is seen */
-		if (atomic_compare_exchange_weak_explicit(&s->owner, &idle, SESSION_CALL, memory_order_acquire, memory_order_relaxed))
+		/*
+		 * acquire: pairs with the release in session_leave() and in housekeeping's; what
+		 * the last owner wrote is seen
+		 */
+		if (atomic_compare_exchange_weak_explicit(&s->owner, &idle, SESSION_CALL,
+							  memory_order_acquire,
+							  memory_order_relaxed))
 			break;
 		if (idle == SESSION_CALL)
-			return err_set(-TARN_EINUSE, "another thread is in a call on this session: use one session per thread");
+			return err_set(-TARN_EINUSE, "another thread is in a call on this session: "
+						     "use one session per thread");
 		if (idle == SESSION_HOUSEKEEPING)
 			sched_yield();
 	}
 	if (s->lost) {
 		atomic_store_explicit(&s->owner, SESSION_IDLE, memory_order_release);
-		return err_set(-TARN_ESESSION, "the connection to tarnd is gone: close this session and open a new one");
+		return err_set(
+			-TARN_ESESSION,
+			"the connection to tarnd is gone: close this session and open a new one");
 	}
 	return 0;
 }
@@ -136,20 +153,23 @@ void session_leave(struct tarn_session *s)
 	atomic_store_explicit(&s->owner, SESSION_IDLE, memory_order_release);
 }
 
-/* ---- posting and waiting -------------------------------------------------------------------------------------- */
+/* ---- posting and waiting --------------------------------------------------------------------- */
 
 static int post_failed(struct tarn_session *s, int code)
 {
 	if (code == -TARN_ESESSION) {
 		s->lost = true;
-		return err_set(code, "the connection to tarnd is gone: close this session and open a new one");
+		return err_set(
+			code,
+			"the connection to tarnd is gone: close this session and open a new one");
 	}
 	if (code == -EINVAL)
 		return err_set(-TARN_ECORRUPT, "the pool holds an offset outside of the pool");
 	return err_set(code, "post: %s", err_string(code));
 }
 
-int session_post(struct tarn_session *s, const struct fabric_request *requests, unsigned count, struct task *task)
+int session_post(struct tarn_session *s, const struct fabric_request *requests, unsigned count,
+		 struct task *task)
 {
 	unsigned i;
 	int ret;
@@ -173,7 +193,8 @@ int session_post(struct tarn_session *s, const struct fabric_request *requests, 
 	return ret;
 }
 
-int session_rpc(struct tarn_session *s, const void *message, size_t bytes, void *reply, size_t capacity, struct task *task)
+int session_rpc(struct tarn_session *s, const void *message, size_t bytes, void *reply,
+		size_t capacity, struct task *task)
 {
 	int ret;
 
@@ -187,7 +208,9 @@ int session_rpc(struct tarn_session *s, const void *message, size_t bytes, void 
 static void wait_a_while(struct tarn_session *s, struct task *task, unsigned idle_polls)
 {
 	uint64_t now = session_now(s);
-	uint64_t until = task->wake_ns ? task->wake_ns : task->asking ? task->limit_ns : now + WAIT_NS;
+	uint64_t until = task->wake_ns  ? task->wake_ns
+			 : task->asking ? task->limit_ns
+					: now + WAIT_NS;
 
 	if (now >= until)
 		return;
@@ -251,7 +274,7 @@ int session_run(struct tarn_session *s, struct task *task)
 
 int session_sync(struct tarn_session *s, const struct fabric_request *requests, unsigned count)
 {
-	struct task task = { .status = 0 };
+	struct task task = {.status = 0};
 	int ret = session_post(s, requests, count, &task);
 
 	if (ret == 0)
@@ -259,10 +282,11 @@ int session_sync(struct tarn_session *s, const struct fabric_request *requests, 
 	return ret < 0 ? ret : 0;
 }
 
-int session_ask(struct tarn_session *s, const struct wire_rpc *rpc, struct wire_rpc_reply *ret_reply)
+int session_ask(struct tarn_session *s, const struct wire_rpc *rpc,
+		struct wire_rpc_reply *ret_reply)
 {
 	uint8_t message[WIRE_RPC_BYTES], answer[WIRE_RPC_REPLY_BYTES];
-	struct task task = { .limit_ns = session_now(s) + s->timeout_ns };
+	struct task task = {.limit_ns = session_now(s) + s->timeout_ns};
 	struct wire_rpc_reply reply;
 	int ret;
 
@@ -271,7 +295,9 @@ int session_ask(struct tarn_session *s, const struct wire_rpc *rpc, struct wire_
 	if (ret == 0)
 		ret = session_wait(s, &task);
 	if (ret == -TARN_ETIMEOUT)
-		return err_set(ret, "tarnd did not answer within the time limit: it is stopped or overloaded");
+		return err_set(
+			ret,
+			"tarnd did not answer within the time limit: it is stopped or overloaded");
 	if (ret < 0)
 		return post_failed(s, ret);
 	ret = wire_rpc_reply_decode(answer, task.length, &reply);
@@ -282,7 +308,7 @@ int session_ask(struct tarn_session *s, const struct wire_rpc *rpc, struct wire_
 	return ret;
 }
 
-/* ---- small things --------------------------------------------------------------------------------------------- */
+/* ---- small things ---------------------------------------------------------------------------- */
 
 /* splitmix64 (Steele et al., OOPSLA 2014): for back-off only */
 uint64_t session_random(struct tarn_session *s)
@@ -296,7 +322,9 @@ uint64_t session_random(struct tarn_session *s)
 
 void session_epoch_learn(struct tarn_session *s, uint64_t epoch, uint64_t posted_ns)
 {
-	/* never backwards: what a hostile or restarted pool says must not make a generation repeat */
+	/*
+	 * never backwards: what a hostile or restarted pool says must not make a generation repeat
+	 */
 	if (epoch > s->epoch)
 		s->epoch = epoch;
 	s->epoch_read_ns = posted_ns;
@@ -307,7 +335,7 @@ void session_epoch_learn(struct tarn_session *s, uint64_t epoch, uint64_t posted
 
 int session_renew_stamps(struct tarn_session *s)
 {
-	struct wire_rpc rpc = { .type = WIRE_RPC_NUMBER };
+	struct wire_rpc rpc = {.type = WIRE_RPC_NUMBER};
 	struct wire_rpc_reply reply;
 	int ret;
 

@@ -35,36 +35,44 @@ static int unescape(const char *what, const char *from, size_t length, char *to,
 			int low = i + 2 < length ? hex(from[i + 2]) : -1;
 
 			if (high < 0 || low < 0 || (high | low) == 0)
-				return err_set(-TARN_EURI, "%s: '%%' must be followed by two hexadecimal digits, not 00", what);
+				return err_set(-TARN_EURI,
+					       "%s: '%%' must be followed by two hexadecimal "
+					       "digits, not 00",
+					       what);
 			c = (char)(high << 4 | low);
 			i += 2;
 		}
 		if (n + 1 >= capacity)
-			return err_set(-TARN_EURI, "%s has more than %zu bytes", what, capacity - 1);
+			return err_set(-TARN_EURI, "%s has more than %zu bytes", what,
+				       capacity - 1);
 		to[n++] = c;
 	}
 	to[n] = 0;
 	return 0;
 }
 
-static int parse_number(const char *what, const char *text, uint32_t min, uint32_t max, uint32_t *ret_number)
+static int parse_number(const char *what, const char *text, uint32_t min, uint32_t max,
+			uint32_t *ret_number)
 {
 	char *end;
 	unsigned long n = strtoul(text, &end, 10);
 
 	if (text[0] < '0' || text[0] > '9' || *end || strlen(text) > 9 || n < min || n > max)
-		return err_set(-TARN_EURI, "%s=%s: must be a number from %u to %u", what, text, min, max);
+		return err_set(-TARN_EURI, "%s=%s: must be a number from %u to %u", what, text, min,
+			       max);
 	*ret_number = (uint32_t)n;
 	return 0;
 }
 
 static int set_pool(struct uri *uri, const char *name)
 {
-	static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+	static const char allowed[] =
+		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
 	size_t length = strlen(name);
 
 	if (length == 0 || length > WIRE_POOL_NAME_MAX || strspn(name, allowed) != length)
-		return err_set(-TARN_EURI, "pool name '%s': must be 1 to %u of [a-zA-Z0-9._-]", name, WIRE_POOL_NAME_MAX);
+		return err_set(-TARN_EURI, "pool name '%s': must be 1 to %u of [a-zA-Z0-9._-]",
+			       name, WIRE_POOL_NAME_MAX);
 	strcpy(uri->pool, name);
 	return 0;
 }
@@ -75,7 +83,8 @@ static int set_parameter(struct uri *uri, const char *name, const char *value)
 	int ret;
 
 	if (!strcmp(name, "pool"))
-		return uri->pool[0] ? err_set(-TARN_EURI, "pool is given twice") : set_pool(uri, value);
+		return uri->pool[0] ? err_set(-TARN_EURI, "pool is given twice")
+				    : set_pool(uri, value);
 	if (!strcmp(name, "key")) {
 		if (strlen(value) == 0)
 			return err_set(-TARN_EURI, "key= needs a file name");
@@ -90,7 +99,8 @@ static int set_parameter(struct uri *uri, const char *name, const char *value)
 	}
 	if (!strcmp(name, "timeout"))
 		return parse_number(name, value, 1, 3600000, &uri->timeout_ms);
-	return err_set(-TARN_EURI, "unknown parameter '%s': known are pool, key, readonly, timeout", name);
+	return err_set(-TARN_EURI, "unknown parameter '%s': known are pool, key, readonly, timeout",
+		       name);
 }
 
 static int parse_parameters(struct uri *uri, const char *text)
@@ -102,10 +112,12 @@ static int parse_parameters(struct uri *uri, const char *text)
 		size_t length = strcspn(text, "&"), name_length = strcspn(text, "=&");
 
 		if (name_length >= length)
-			return err_set(-TARN_EURI, "parameter '%.*s' has no '=value'", (int)(length < 64 ? length : 64), text);
+			return err_set(-TARN_EURI, "parameter '%.*s' has no '=value'",
+				       (int)(length < 64 ? length : 64), text);
 		ret = unescape("parameter name", text, name_length, name, sizeof(name));
 		if (ret == 0)
-			ret = unescape("parameter value", text + name_length + 1, length - name_length - 1, value, sizeof(value));
+			ret = unescape("parameter value", text + name_length + 1,
+				       length - name_length - 1, value, sizeof(value));
 		if (ret == 0)
 			ret = set_parameter(uri, name, value);
 		text += length;
@@ -114,7 +126,10 @@ static int parse_parameters(struct uri *uri, const char *text)
 	return ret;
 }
 
-/* HOST[:PORT], [v6] or [v6]:PORT. A bare v6 address is refused, since its last group would look like a port. */
+/*
+ * HOST[:PORT], [v6] or [v6]:PORT. A bare v6 address is refused, since its last group would look
+ * like a port.
+ */
 static int parse_host(struct uri *uri, const char *text, size_t length)
 {
 	const char *end = text + length, *host_end, *port = NULL;
@@ -133,7 +148,8 @@ static int parse_host(struct uri *uri, const char *text, size_t length)
 	} else {
 		host_end = memchr(text, ':', length);
 		if (host_end && memchr(host_end + 1, ':', (size_t)(end - host_end - 1)))
-			return err_set(-TARN_EURI, "an IPv6 address must stand in brackets: [::1]:4567");
+			return err_set(-TARN_EURI,
+				       "an IPv6 address must stand in brackets: [::1]:4567");
 		port = host_end ? host_end + 1 : NULL;
 		host_end = host_end ? host_end : end;
 	}
@@ -166,7 +182,7 @@ static int parse_remote(struct uri *uri, const char *text, const char *query)
 
 int uri_parse(const char *text, struct uri *ret_uri)
 {
-	struct uri uri = { .port = 0 };
+	struct uri uri = {.port = 0};
 	const char *query;
 	int ret;
 
@@ -179,7 +195,8 @@ int uri_parse(const char *text, struct uri *ret_uri)
 	else if (query == text)
 		ret = err_set(-TARN_EURI, "the socket path is missing: " FORMS);
 	else
-		ret = unescape("socket path", text, (size_t)(query - text), uri.path, sizeof(uri.path));
+		ret = unescape("socket path", text, (size_t)(query - text), uri.path,
+			       sizeof(uri.path));
 	if (ret == 0 && *query)
 		ret = parse_parameters(&uri, query + 1);
 	if (ret == 0 && !uri.pool[0])

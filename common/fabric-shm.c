@@ -2,9 +2,9 @@
 /*
  * fabric-shm.c - one-sided access by load and store: the pool's memory is mapped into this process
  *
- * Every post takes effect on the spot. The unix socket over which the memory came stays open: it carries RPCs, and its end
- * tells either side that the other is gone. One thread at a time per endpoint. Next: fabric.h for the promises, daemon/listen-shm.c for
- * the other end.
+ * Every post takes effect on the spot. The unix socket over which the memory came stays open: it
+ * carries RPCs, and its end tells either side that the other is gone. One thread at a time per
+ * endpoint. Next: fabric.h for the promises, daemon/listen-shm.c for the other end.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -32,8 +32,8 @@
 struct shm_endpoint {
 	struct fabric_endpoint ep;
 	uint8_t *base;
-	int socket;    /* -1: attached to memory only */
-	pid_t mapped;  /* the process whose mapping `base` is ours to unmap; 0: none */
+	int socket;   /* -1: attached to memory only */
+	pid_t mapped; /* the process whose mapping `base` is ours to unmap; 0: none */
 	bool lost;
 	uint32_t stale; /* replies to RPCs that were given up: to be dropped */
 	/* the RPC in flight */
@@ -47,7 +47,7 @@ static struct shm_endpoint *shm(struct fabric_endpoint *ep)
 	return (struct shm_endpoint *)ep;
 }
 
-/* ---- memory --------------------------------------------------------------------------------------------------- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 #define PREFETCH_LINES 8u
 
@@ -60,7 +60,8 @@ static inline void prefetch(const uint8_t *from, uint32_t length)
 }
 
 /* Starts the cache misses of a post's requests all at once: one post, one memory latency. */
-static inline void prefetch_post(const struct shm_endpoint *s, const struct fabric_request *requests, unsigned count)
+static inline void prefetch_post(const struct shm_endpoint *s,
+				 const struct fabric_request *requests, unsigned count)
 {
 	unsigned i;
 
@@ -75,8 +76,9 @@ static void shm_hint(struct fabric_endpoint *ep, uint64_t offset, uint32_t lengt
 }
 
 /*
- * 16 bytes at a time where the processor reads and writes each of the two words of an aligned 16 whole (x86-64 does). `volatile` keeps the
- * compiler from doing it in any other way. The thread sanitizer needs the atomics below.
+ * 16 bytes at a time where the processor reads and writes each of the two words of an aligned 16
+ * whole (x86-64 does). `volatile` keeps the compiler from doing it in any other way. The thread
+ * sanitizer needs the atomics below.
  */
 #if defined(__SANITIZE_THREAD__)
 #define WIDE_COPY 0
@@ -89,7 +91,10 @@ static void shm_hint(struct fabric_endpoint *ep, uint64_t offset, uint32_t lengt
 #define WIDE_COPY 1
 static inline void copy_wide(uint8_t **to, const uint8_t **from, size_t *bytes)
 {
-	/* the shared side is aligned to 8 already; on the private side unaligned stores and loads do no harm */
+	/*
+	 * the shared side is aligned to 8 already; on the private side unaligned stores and loads
+	 * do no harm
+	 */
 	for (; *bytes >= 16; *bytes -= 16, *to += 16, *from += 16) {
 		__m128i_u words = *(const volatile __m128i_u *)*from;
 
@@ -105,7 +110,10 @@ static inline void copy_wide(uint8_t **to, const uint8_t **from, size_t *bytes)
 }
 #endif
 
-/* Relaxed accesses: what orders them is named at fabric_post's callers (T1, the slot word read first) and in shm_post. */
+/*
+ * Relaxed accesses: what orders them is named at fabric_post's callers (T1, the slot word read
+ * first) and in shm_post.
+ */
 static inline void read_words(void *to, const uint8_t *from, size_t bytes)
 {
 	uint8_t *out = to;
@@ -173,7 +181,8 @@ static inline void request_execute(const struct shm_endpoint *s, const struct fa
 	}
 }
 
-static int shm_post(struct fabric_endpoint *ep, const struct fabric_request *requests, unsigned count, void *cookie)
+static int shm_post(struct fabric_endpoint *ep, const struct fabric_request *requests,
+		    unsigned count, void *cookie)
 {
 	const struct shm_endpoint *s = shm(ep);
 	unsigned i;
@@ -191,9 +200,9 @@ static int shm_post(struct fabric_endpoint *ep, const struct fabric_request *req
 		prefetch_post(s, requests, count);
 	for (i = 0; i < count; i++)
 		request_execute(s, &requests[i]);
-	/*
-	 * What the next post reads must not be older than what this one read. Pairs with the seq_cst CAS that published it. A plain
-	 * compiler barrier on x86.
+		/*
+	 * What the next post reads must not be older than what this one read. Pairs with the
+	 * seq_cst CAS that published it. A plain compiler barrier on x86.
 	 */
 #ifndef __SANITIZE_THREAD__
 	__atomic_thread_fence(__ATOMIC_ACQUIRE);
@@ -201,7 +210,7 @@ static int shm_post(struct fabric_endpoint *ep, const struct fabric_request *req
 	return 1;
 }
 
-/* ---- the socket ----------------------------------------------------------------------------------------------- */
+/* ---- the socket ------------------------------------------------------------------------------ */
 
 static int lose(struct shm_endpoint *s)
 {
@@ -209,7 +218,8 @@ static int lose(struct shm_endpoint *s)
 	return -TARN_ESESSION;
 }
 
-static int shm_rpc(struct fabric_endpoint *ep, const void *message, size_t bytes, void *reply, size_t capacity, void *cookie)
+static int shm_rpc(struct fabric_endpoint *ep, const void *message, size_t bytes, void *reply,
+		   size_t capacity, void *cookie)
 {
 	struct shm_endpoint *s = shm(ep);
 	ssize_t sent;
@@ -242,8 +252,8 @@ static void shm_rpc_cancel(struct fabric_endpoint *ep)
 }
 
 /*
- * One packet off the socket, in the order of the requests. 1: the reply; 0: nothing there; RECEIVED_STALE: a reply that nobody waits for any
- * more, dropped; or -TARN_ESESSION.
+ * One packet off the socket, in the order of the requests. 1: the reply; 0: nothing there;
+ * RECEIVED_STALE: a reply that nobody waits for any more, dropped; or -TARN_ESESSION.
  */
 #define RECEIVED_STALE 2
 static int receive(struct shm_endpoint *s, struct fabric_completion *ret_completion)
@@ -262,13 +272,16 @@ static int receive(struct shm_endpoint *s, struct fabric_completion *ret_complet
 		s->stale--;
 		return RECEIVED_STALE;
 	}
-	memcpy(s->rpc_reply, packet, (size_t)bytes < s->rpc_capacity ? (size_t)bytes : s->rpc_capacity);
+	memcpy(s->rpc_reply, packet,
+	       (size_t)bytes < s->rpc_capacity ? (size_t)bytes : s->rpc_capacity);
 	s->rpc_busy = false;
-	*ret_completion = (struct fabric_completion){ .cookie = s->rpc_cookie, .length = (uint32_t)bytes };
+	*ret_completion =
+		(struct fabric_completion){.cookie = s->rpc_cookie, .length = (uint32_t)bytes};
 	return 1;
 }
 
-static int shm_poll(struct fabric_endpoint *ep, struct fabric_completion *ret_completions, unsigned max)
+static int shm_poll(struct fabric_endpoint *ep, struct fabric_completion *ret_completions,
+		    unsigned max)
 {
 	struct shm_endpoint *s = shm(ep);
 	int ret;
@@ -283,14 +296,15 @@ static int shm_poll(struct fabric_endpoint *ep, struct fabric_completion *ret_co
 	if (ret >= 0)
 		return ret;
 	s->rpc_busy = false;
-	*ret_completions = (struct fabric_completion){ .cookie = s->rpc_cookie, .status = -TARN_ESESSION };
+	*ret_completions =
+		(struct fabric_completion){.cookie = s->rpc_cookie, .status = -TARN_ESESSION};
 	return 1;
 }
 
 static int shm_wait(struct fabric_endpoint *ep, uint64_t timeout_ns)
 {
-	struct pollfd p = { .fd = shm(ep)->socket, .events = POLLIN };
-	struct timespec t = { (time_t)(timeout_ns / 1000000000u), (long)(timeout_ns % 1000000000u) };
+	struct pollfd p = {.fd = shm(ep)->socket, .events = POLLIN};
+	struct timespec t = {(time_t)(timeout_ns / 1000000000u), (long)(timeout_ns % 1000000000u)};
 
 	ppoll(&p, 1, &t, NULL);
 	return 0;
@@ -355,14 +369,15 @@ int fabric_shm_attach(void *base, uint64_t bytes, int read_only, struct fabric_e
 
 	if (!s)
 		return err_set(-ENOMEM, "no memory for an endpoint");
-	s->ep = (struct fabric_endpoint){ .ops = &shm_ops, .pool_bytes = bytes, .read_only = (uint32_t)read_only };
+	s->ep = (struct fabric_endpoint){
+		.ops = &shm_ops, .pool_bytes = bytes, .read_only = (uint32_t)read_only};
 	s->base = base;
 	s->socket = -1;
 	*ret_ep = &s->ep;
 	return 0;
 }
 
-/* ---- connecting ----------------------------------------------------------------------------------------------- */
+/* ---- connecting ------------------------------------------------------------------------------ */
 
 static int remaining_ms(uint64_t deadline)
 {
@@ -375,27 +390,41 @@ static int connect_error(const char *path, int error)
 {
 	switch (error) {
 	case ENOENT:
-		return err_set(-TARN_EUNREACHABLE, "%s: no such socket: is tarnd running, and does its [listen] section have this path?", path);
+		return err_set(-TARN_EUNREACHABLE,
+			       "%s: no such socket: is tarnd running, and does its [listen] "
+			       "section have this path?",
+			       path);
 	case ECONNREFUSED:
-		return err_set(-TARN_EUNREACHABLE, "%s: nobody listens: the socket was left by a tarnd that is gone; start tarnd", path);
+		return err_set(-TARN_EUNREACHABLE,
+			       "%s: nobody listens: the socket was left by a tarnd that is gone; "
+			       "start tarnd",
+			       path);
 	case EACCES:
-		return err_set(-EACCES, "%s: no permission: join the socket's group, or set mode and group in the [listen] section", path);
+		return err_set(-EACCES,
+			       "%s: no permission: join the socket's group, or set mode and group "
+			       "in the [listen] section",
+			       path);
 	case EPROTOTYPE:
-		return err_set(-TARN_EUNREACHABLE, "%s: not a tarn socket (another type of socket)", path);
+		return err_set(-TARN_EUNREACHABLE, "%s: not a tarn socket (another type of socket)",
+			       path);
 	default:
 		return err_set(-TARN_EUNREACHABLE, "%s: connect: %s", path, strerror(error));
 	}
 }
 
-/* A unix socket's connect() does not wait when the backlog is full: try again until the time is up. */
+/*
+ * A unix socket's connect() does not wait when the backlog is full: try again until the time is up.
+ */
 static int connect_socket(const char *path, uint64_t deadline, int *ret_socket)
 {
-	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
 	int fd;
 
 	if (strlen(path) >= sizeof(address.sun_path))
-		return err_set(-TARN_EURI, "socket path has %zu bytes, the system allows %zu: use a shorter one", strlen(path),
-			       sizeof(address.sun_path) - 1);
+		return err_set(
+			-TARN_EURI,
+			"socket path has %zu bytes, the system allows %zu: use a shorter one",
+			strlen(path), sizeof(address.sun_path) - 1);
 	strcpy(address.sun_path, path);
 	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)
@@ -409,7 +438,8 @@ static int connect_socket(const char *path, uint64_t deadline, int *ret_socket)
 		}
 		close(fd);
 		if (error == EAGAIN)
-			return err_set(-TARN_ETIMEOUT, "%s: tarnd is too busy to accept connections", path);
+			return err_set(-TARN_ETIMEOUT,
+				       "%s: tarnd is too busy to accept connections", path);
 		return connect_error(path, error);
 	}
 	*ret_socket = fd;
@@ -417,15 +447,19 @@ static int connect_socket(const char *path, uint64_t deadline, int *ret_socket)
 }
 
 /* The daemon's answer and the descriptor that came with it (-1: none). */
-static int receive_reply(int fd, uint64_t deadline, void *reply, size_t capacity, size_t *ret_bytes, int *ret_memory)
+static int receive_reply(int fd, uint64_t deadline, void *reply, size_t capacity, size_t *ret_bytes,
+			 int *ret_memory)
 {
 	union {
 		struct cmsghdr header;
 		char space[CMSG_SPACE(4 * sizeof(int))];
 	} control;
-	struct iovec iov = { reply, capacity };
-	struct msghdr message = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control) };
-	struct pollfd p = { .fd = fd, .events = POLLIN };
+	struct iovec iov = {reply, capacity};
+	struct msghdr message = {.msg_iov = &iov,
+				 .msg_iovlen = 1,
+				 .msg_control = &control,
+				 .msg_controllen = sizeof(control)};
+	struct pollfd p = {.fd = fd, .events = POLLIN};
 	struct cmsghdr *c;
 	int memory = -1;
 	ssize_t bytes;
@@ -435,11 +469,13 @@ static int receive_reply(int fd, uint64_t deadline, void *reply, size_t capacity
 		if (bytes >= 0 || (errno != EAGAIN && errno != EINTR))
 			break;
 		if (remaining_ms(deadline) == 0)
-			return err_set(-TARN_ETIMEOUT, "tarnd accepted the connection but did not answer in time");
+			return err_set(-TARN_ETIMEOUT,
+				       "tarnd accepted the connection but did not answer in time");
 		poll(&p, 1, remaining_ms(deadline));
 	}
 	if (bytes <= 0)
-		return err_set(-TARN_EPROTO, "tarnd closed the connection without an answer; its log says why");
+		return err_set(-TARN_EPROTO,
+			       "tarnd closed the connection without an answer; its log says why");
 	for (c = CMSG_FIRSTHDR(&message); c; c = CMSG_NXTHDR(&message, c)) {
 		int fds[4];
 		size_t n = 0, i;
@@ -465,15 +501,22 @@ static int map_memory(int memory, struct shm_endpoint *s)
 	int seals = fcntl(memory, F_GET_SEALS), mode = fcntl(memory, F_GETFL);
 	struct stat st;
 
-	if (seals < 0 || !(seals & F_SEAL_SHRINK) || mode < 0 || fstat(memory, &st) < 0 || st.st_size <= 0)
-		return err_set(-TARN_EPROTO, "tarnd sent memory that is not sealed against shrinking");
+	if (seals < 0 || !(seals & F_SEAL_SHRINK) || mode < 0 || fstat(memory, &st) < 0 ||
+	    st.st_size <= 0)
+		return err_set(-TARN_EPROTO,
+			       "tarnd sent memory that is not sealed against shrinking");
 	s->ep.pool_bytes = (uint64_t)st.st_size;
 	s->ep.read_only = (mode & O_ACCMODE) == O_RDONLY;
-	s->base = mmap(NULL, s->ep.pool_bytes, PROT_READ | (s->ep.read_only ? 0 : PROT_WRITE), MAP_SHARED, memory, 0);
+	s->base = mmap(NULL, s->ep.pool_bytes, PROT_READ | (s->ep.read_only ? 0 : PROT_WRITE),
+		       MAP_SHARED, memory, 0);
 	if (s->base == MAP_FAILED)
-		return err_set(-errno, "cannot map the pool (%llu bytes): %s", (unsigned long long)s->ep.pool_bytes, strerror(errno));
+		return err_set(-errno, "cannot map the pool (%llu bytes): %s",
+			       (unsigned long long)s->ep.pool_bytes, strerror(errno));
 	s->mapped = getpid();
-	/* a child that wrote to the pool would be a client that nobody fences; a core dump must not hold the pool */
+	/*
+	 * a child that wrote to the pool would be a client that nobody fences; a core dump must not
+	 * hold the pool
+	 */
 	madvise(s->base, s->ep.pool_bytes, MADV_DONTFORK);
 	madvise(s->base, s->ep.pool_bytes, MADV_DONTDUMP);
 	madvise(s->base, s->ep.pool_bytes, MADV_HUGEPAGE);
@@ -498,8 +541,9 @@ static int endpoint_create(int fd, int memory, struct fabric_endpoint **ret_ep)
 	return 0;
 }
 
-static int shm_connect(const struct fabric_address *address, const void *request, size_t request_bytes, uint64_t timeout_ns,
-		       void *reply, size_t reply_capacity, size_t *ret_bytes, struct fabric_endpoint **ret_ep)
+static int shm_connect(const struct fabric_address *address, const void *request,
+		       size_t request_bytes, uint64_t timeout_ns, void *reply,
+		       size_t reply_capacity, size_t *ret_bytes, struct fabric_endpoint **ret_ep)
 {
 	uint64_t deadline = clock_now_ns() + timeout_ns;
 	int fd = -1, memory = -1;
@@ -521,7 +565,7 @@ static int shm_connect(const struct fabric_address *address, const void *request
 	return ret;
 }
 
-const struct fabric_transport fabric_shm_transport = { .name = "shm", .connect = shm_connect };
+const struct fabric_transport fabric_shm_transport = {.name = "shm", .connect = shm_connect};
 
 const struct fabric_transport *fabric_transport_for(const struct fabric_address *address)
 {

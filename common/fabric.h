@@ -2,17 +2,20 @@
 /*
  * fabric.h - one-sided access to a pool, the same on every transport
  *
- * An endpoint is one connection to one pool. It takes a list of requests in one post and later yields one completion for
- * the post. What is promised (docs/protocol.md section 1):
- *  - requests of one endpoint take effect in the order in which they were posted, WRITE before CAS, CAS before READ; nothing is
- *    promised of the order of two READs, nor of requests on two endpoints
+ * An endpoint is one connection to one pool. It takes a list of requests in one post and later
+ * yields one completion for the post. What is promised (docs/protocol.md section 1):
+ *  - requests of one endpoint take effect in the order in which they were posted, WRITE before CAS,
+ *    CAS before READ; nothing is promised of the order of two READs, nor of requests on two
+ *    endpoints
  *  - READ and WRITE are whole per aligned word only; a WRITE touches the bytes that it names only
  *  - CAS and FAA are atomic in the pool's atomic domain
  *  - the completion of a post means that all its requests and all earlier posts have taken effect
- * Requests outside the pool, or atomics on odd addresses, are refused with -EINVAL before any of the post takes effect.
+ * Requests outside the pool, or atomics on odd addresses, are refused with -EINVAL before any of
+ * the post takes effect.
  *
- * An endpoint is used by one thread at a time. Implementations: fabric-shm.c here, tests/sim/fabric-sim.c. Nothing outside an
- * implementation asks which one it is; capabilities are asked for by name (features).
+ * An endpoint is used by one thread at a time. Implementations: fabric-shm.c here,
+ * tests/sim/fabric-sim.c. Nothing outside an implementation asks which one it is; capabilities are
+ * asked for by name (features).
  */
 #ifndef TARN_FABRIC_H
 #define TARN_FABRIC_H
@@ -22,8 +25,10 @@
 
 enum fabric_opcode { FABRIC_READ, FABRIC_WRITE, FABRIC_CAS, FABRIC_FAA };
 
-#define FABRIC_INLINE 0x1u /* WRITE of up to FABRIC_INLINE_BYTES: `local` may change as soon as post has returned */
-#define FABRIC_FENCE 0x2u  /* wait for the earlier READs, CASes and FAAs of this endpoint first */
+/* WRITE of up to FABRIC_INLINE_BYTES: `local` may change as soon as post has returned */
+#define FABRIC_INLINE 0x1u
+/* wait for the earlier READs, CASes and FAAs of this endpoint first */
+#define FABRIC_FENCE        0x2u
 #define FABRIC_INLINE_BYTES 64u
 
 struct fabric_request {
@@ -33,8 +38,9 @@ struct fabric_request {
 	uint32_t length; /* bytes; 8 for CAS and FAA */
 	uint64_t offset; /* in the pool */
 	/*
-	 * READ: where the bytes go. WRITE: where they come from. CAS, FAA: a uint64_t that gets the word as it was before. Belongs to the endpoint
-	 * until the completion (but see FABRIC_INLINE).
+	 * READ: where the bytes go. WRITE: where they come from. CAS, FAA: a uint64_t that gets the
+	 * word as it was before. Belongs to the endpoint until the completion (but see
+	 * FABRIC_INLINE).
 	 */
 	void *local;
 	uint64_t compare; /* CAS: the word expected */
@@ -43,36 +49,54 @@ struct fabric_request {
 
 struct fabric_completion {
 	void *cookie;
-	int status;      /* 0, or -TARN_ESESSION: whether any request of the post took effect is unknown */
+	/* 0, or -TARN_ESESSION: whether any request of the post took effect is unknown */
+	int status;
 	uint32_t length; /* of an RPC: bytes of the reply */
 };
 
 /* features of an endpoint */
-#define FABRIC_COUNTER_FAA 0x1u /* a late FAA is impossible (T3), so counters may be added to by FAA; else by RPC */
+/* a late FAA is impossible (T3), so counters may be added to by FAA; else by RPC */
+#define FABRIC_COUNTER_FAA 0x1u
 
 struct fabric_endpoint;
 
 struct fabric_ops {
 	const char *name; /* for people: stats and messages */
 	/*
-	 * Hands over `count` (1 to FABRIC_POST_MAX) requests. Returns 1 when all have taken effect already (no completion follows), 0 when a completion
-	 * with this cookie will follow (none with cookie NULL), else a negative code (nothing was posted).
+	 * Hands over `count` (1 to FABRIC_POST_MAX) requests. Returns 1 when all have taken effect
+	 * already (no completion follows), 0 when a completion with this cookie will follow (none
+	 * with cookie NULL), else a negative code (nothing was posted).
 	 */
-	int (*post)(struct fabric_endpoint *ep, const struct fabric_request *requests, unsigned count, void *cookie);
+	int (*post)(struct fabric_endpoint *ep, const struct fabric_request *requests,
+		    unsigned count, void *cookie);
 	/*
-	 * Sends a message to the daemon's CPU; the completion comes when the reply stands in `reply` (cut at `capacity`; completion.length is its
-	 * length). One RPC at a time per endpoint: -EBUSY. Returns 0 or a negative code.
+	 * Sends a message to the daemon's CPU; the completion comes when the reply stands in
+	 * `reply` (cut at `capacity`; completion.length is its length). One RPC at a time per
+	 * endpoint: -EBUSY. Returns 0 or a negative code.
 	 */
-	int (*rpc)(struct fabric_endpoint *ep, const void *message, size_t bytes, void *reply, size_t capacity, void *cookie);
+	int (*rpc)(struct fabric_endpoint *ep, const void *message, size_t bytes, void *reply,
+		   size_t capacity, void *cookie);
 	/* Gives up the RPC in flight, if any: no completion, its reply will be dropped. */
 	void (*rpc_cancel)(struct fabric_endpoint *ep);
-	/* These bytes will probably be read soon. Promises nothing; NULL where it would be of no use. */
+	/*
+	 * These bytes will probably be read soon. Promises nothing; NULL where it would be of no
+	 * use.
+	 */
 	void (*hint)(struct fabric_endpoint *ep, uint64_t offset, uint32_t length);
-	/* Up to `max` completions; never blocks. Returns their number, or -TARN_ESESSION when none is left and none will come. */
-	int (*poll)(struct fabric_endpoint *ep, struct fabric_completion *ret_completions, unsigned max);
-	/* Sleeps until poll may have something, at most `timeout_ns`. Returns 0; may return early. */
+	/*
+	 * Up to `max` completions; never blocks. Returns their number, or -TARN_ESESSION when none
+	 * is left and none will come.
+	 */
+	int (*poll)(struct fabric_endpoint *ep, struct fabric_completion *ret_completions,
+		    unsigned max);
+	/*
+	 * Sleeps until poll may have something, at most `timeout_ns`. Returns 0; may return early.
+	 */
 	int (*wait)(struct fabric_endpoint *ep, uint64_t timeout_ns);
-	/* Is the other side still there? Cheap enough for a few times a second. Returns 0 or -TARN_ESESSION. */
+	/*
+	 * Is the other side still there? Cheap enough for a few times a second. Returns 0 or
+	 * -TARN_ESESSION.
+	 */
 	int (*check)(struct fabric_endpoint *ep);
 	/* A descriptor that becomes readable when poll may have something. */
 	int (*fd)(struct fabric_endpoint *ep);
@@ -91,7 +115,8 @@ struct fabric_endpoint {
 	uint32_t read_only; /* 1: WRITE, CAS and FAA would be refused */
 };
 
-static inline int fabric_post(struct fabric_endpoint *ep, const struct fabric_request *requests, unsigned count, void *cookie)
+static inline int fabric_post(struct fabric_endpoint *ep, const struct fabric_request *requests,
+			      unsigned count, void *cookie)
 {
 	return ep->ops->post(ep, requests, count, cookie);
 }
@@ -100,15 +125,22 @@ static inline void fabric_hint(struct fabric_endpoint *ep, uint64_t offset, uint
 	if (ep->ops->hint)
 		ep->ops->hint(ep, offset, length);
 }
-static inline int fabric_poll(struct fabric_endpoint *ep, struct fabric_completion *ret_completions, unsigned max)
+static inline int fabric_poll(struct fabric_endpoint *ep, struct fabric_completion *ret_completions,
+			      unsigned max)
 {
 	return ep->ops->poll(ep, ret_completions, max);
 }
-static inline uint64_t fabric_now(struct fabric_endpoint *ep) { return ep->ops->now(ep); }
+static inline uint64_t fabric_now(struct fabric_endpoint *ep)
+{
+	return ep->ops->now(ep);
+}
 
-/* ---- connecting ---------------------------------------------------------------------------------------------- */
+/* ---- connecting ------------------------------------------------------------------------------ */
 
-/* Where and with what: the request and reply are those of wire.h, which transports carry but don't read. */
+/*
+ * Where and with what: the request and reply are those of wire.h, which transports carry but don't
+ * read.
+ */
 struct fabric_address {
 	const char *path; /* unix socket; NULL when host is given */
 	const char *host;
@@ -116,14 +148,16 @@ struct fabric_address {
 };
 
 /*
- * Connects, sends `request`, and waits for the daemon's answer: `reply` gets its bytes (*ret_bytes of them, a reply or a reject of wire.h).
- * With a reply *ret_ep is the endpoint, to be closed by ops->close; with a reject it is NULL. Blocks up to `timeout_ns`. Returns 0,
- * -TARN_EUNREACHABLE, -TARN_ETIMEOUT, -TARN_EPROTO, -TARN_ENOTBUILT, -EACCES, -ENOMEM, each with a text.
+ * Connects, sends `request`, and waits for the daemon's answer: `reply` gets its bytes (*ret_bytes
+ * of them, a reply or a reject of wire.h). With a reply *ret_ep is the endpoint, to be closed by
+ * ops->close; with a reject it is NULL. Blocks up to `timeout_ns`. Returns 0, -TARN_EUNREACHABLE,
+ * -TARN_ETIMEOUT, -TARN_EPROTO, -TARN_ENOTBUILT, -EACCES, -ENOMEM, each with a text.
  */
 struct fabric_transport {
 	const char *name;
-	int (*connect)(const struct fabric_address *address, const void *request, size_t request_bytes, uint64_t timeout_ns,
-		       void *reply, size_t reply_capacity, size_t *ret_bytes, struct fabric_endpoint **ret_ep);
+	int (*connect)(const struct fabric_address *address, const void *request,
+		       size_t request_bytes, uint64_t timeout_ns, void *reply,
+		       size_t reply_capacity, size_t *ret_bytes, struct fabric_endpoint **ret_ep);
 };
 
 extern const struct fabric_transport fabric_shm_transport;
@@ -132,8 +166,8 @@ extern const struct fabric_transport fabric_shm_transport;
 const struct fabric_transport *fabric_transport_for(const struct fabric_address *address);
 
 /*
- * An endpoint on memory that this process has mapped already, for the daemon's own use, for tests and for the benchmark's ceiling. No RPC. The
- * memory stays the caller's.
+ * An endpoint on memory that this process has mapped already, for the daemon's own use, for tests
+ * and for the benchmark's ceiling. No RPC. The memory stays the caller's.
  */
 int fabric_shm_attach(void *base, uint64_t bytes, int read_only, struct fabric_endpoint **ret_ep);
 

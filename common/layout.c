@@ -2,8 +2,9 @@
 /*
  * layout.c - making and checking a pool's format
  *
- * Pure functions on memory: no threads, no logging. The daemon formats with layout_format(), everybody else goes through
- * layout_superblock_check() before believing an offset. Next: layout.h for the bits, docs/protocol.md section 2 for the reasons.
+ * Pure functions on memory: no threads, no logging. The daemon formats with layout_format(),
+ * everybody else goes through layout_superblock_check() before believing an offset. Next: layout.h
+ * for the bits, docs/protocol.md section 2 for the reasons.
  */
 #include "layout.h"
 
@@ -17,12 +18,14 @@
 #include "mutation.h"
 #include "tarn/tarn.h"
 
-/* 262144 / n rounded down to 64 for n = 4096 ... 1: little is left over at a page's end, and steps are about 1.3. */
+/*
+ * 262144 / n rounded down to 64 for n = 4096 ... 1: little is left over at a page's end, and steps
+ * are about 1.3.
+ */
 const uint32_t layout_class_sizes[LAYOUT_CLASSES] = {
-	128,
-	64, 128, 192, 256, 320, 384, 512, 640, 832, 1024, 1280, 1600, 2048, 2560, 3328,
-	4352, 5696, 7232, 9664, 12480, 16384, 20160, 26176, 32768, 43648, 52416, 65536, 87360, 131072, 262144,
-	87360,
+	128,   64,    128,   192,   256,   320,   384,   512,    640,    832,   1024,
+	1280,  1600,  2048,  2560,  3328,  4352,  5696,  7232,   9664,   12480, 16384,
+	20160, 26176, 32768, 43648, 52416, 65536, 87360, 131072, 262144, 87360,
 };
 
 uint32_t layout_class_for(uint64_t bytes)
@@ -44,10 +47,11 @@ uint32_t layout_class_for_counter(uint32_t key_length)
 {
 	uint64_t bytes = layout_block_bytes(LAYOUT_KIND_COUNTER, key_length, 8);
 
-	return bytes <= layout_class_sizes[LAYOUT_CLASS_COUNTER] ? LAYOUT_CLASS_COUNTER : LAYOUT_CLASS_COUNTER_LARGE;
+	return bytes <= layout_class_sizes[LAYOUT_CLASS_COUNTER] ? LAYOUT_CLASS_COUNTER
+								 : LAYOUT_CLASS_COUNTER_LARGE;
 }
 
-/* ---- checksums and hashes ------------------------------------------------------------------------------------- */
+/* ---- checksums and hashes -------------------------------------------------------------------- */
 
 /* The place is part of the sum, so that a block's bytes are not valid anywhere else. */
 static inline uint64_t place(uint64_t sum, uint64_t offset)
@@ -62,7 +66,9 @@ uint64_t layout_block_checksum(const struct layout_block *block, uint64_t offset
 	/* a counter's value changes in place */
 	if (block->kind != LAYOUT_KIND_COUNTER)
 		end += layout_stored_length(block->kind, block->value_length);
-	return place(XXH3_64bits(&block->generation, end - offsetof(struct layout_block, generation)), offset);
+	return place(
+		XXH3_64bits(&block->generation, end - offsetof(struct layout_block, generation)),
+		offset);
 }
 
 uint64_t layout_extent_checksum(const void *data, uint64_t bytes, uint64_t offset)
@@ -98,17 +104,18 @@ bool layout_block_valid(const struct layout_block *block, uint64_t bytes, uint64
 {
 	if (!block_lengths_valid(block, bytes))
 		return false;
-	return MUTATED(MUTATION_CHECKSUM) || layout_block_checksum(block, offset) == block->checksum;
+	return MUTATED(MUTATION_CHECKSUM) ||
+	       layout_block_checksum(block, offset) == block->checksum;
 }
 
 struct layout_hash layout_hash_key(const void *key, size_t bytes, uint64_t seed)
 {
 	XXH128_hash_t h = XXH3_128bits_withSeed(key, bytes, seed);
 
-	return (struct layout_hash){ .low = h.low64, .high = h.high64 };
+	return (struct layout_hash){.low = h.low64, .high = h.high64};
 }
 
-/* ---- making a pool -------------------------------------------------------------------------------------------- */
+/* ---- making a pool --------------------------------------------------------------------------- */
 
 static uint64_t align_up(uint64_t n, uint64_t to)
 {
@@ -142,29 +149,41 @@ static uint64_t place_parts(struct layout_superblock *sb, uint32_t npages)
 	sb->npages = npages;
 	sb->ring_entries = ring;
 	sb->client_table_offset = LAYOUT_SUPERBLOCK_BYTES;
-	sb->page_table_offset = sb->client_table_offset + (uint64_t)sb->max_clients * LAYOUT_CLIENT_BYTES;
+	sb->page_table_offset =
+		sb->client_table_offset + (uint64_t)sb->max_clients * LAYOUT_CLIENT_BYTES;
 	sb->ready_rings_offset = align_up(sb->page_table_offset + 8ull * npages, 4096);
-	sb->directory_offset = align_up(sb->ready_rings_offset + (uint64_t)LAYOUT_CLASSES * (LAYOUT_RING_ENTRIES + 8ull * ring), 4096);
+	sb->directory_offset =
+		align_up(sb->ready_rings_offset +
+				 (uint64_t)LAYOUT_CLASSES * (LAYOUT_RING_ENTRIES + 8ull * ring),
+			 4096);
 	sb->free_map_offset = align_up(sb->directory_offset + (8ull << sb->max_depth), 4096);
 	sb->reference_map_offset = sb->free_map_offset + (uint64_t)npages * LAYOUT_UNITS_PER_PAGE;
-	sb->pages_offset = align_up(sb->reference_map_offset + (uint64_t)npages * (LAYOUT_PAGE_BYTES / LAYOUT_REFERENCE_UNIT),
-				    LAYOUT_PAGE_BYTES);
+	sb->pages_offset =
+		align_up(sb->reference_map_offset +
+				 (uint64_t)npages * (LAYOUT_PAGE_BYTES / LAYOUT_REFERENCE_UNIT),
+			 LAYOUT_PAGE_BYTES);
 	return sb->pages_offset + (uint64_t)npages * LAYOUT_PAGE_BYTES;
 }
 
 static int plan_check(const struct layout_plan *plan)
 {
-	if (plan->pool_bytes % LAYOUT_PAGE_BYTES || plan->pool_bytes < 4 * LAYOUT_PAGE_BYTES || plan->pool_bytes > LAYOUT_MAX_POOL_BYTES)
-		return err_set(-EINVAL, "pool size %llu: must be a multiple of 256 KiB from 1 MiB to 2 TiB",
+	if (plan->pool_bytes % LAYOUT_PAGE_BYTES || plan->pool_bytes < 4 * LAYOUT_PAGE_BYTES ||
+	    plan->pool_bytes > LAYOUT_MAX_POOL_BYTES)
+		return err_set(-EINVAL,
+			       "pool size %llu: must be a multiple of 256 KiB from 1 MiB to 2 TiB",
 			       (unsigned long long)plan->pool_bytes);
 	if (plan->max_clients == 0 || plan->max_clients > LAYOUT_MAX_CLIENTS)
-		return err_set(-EINVAL, "max_clients %u: must be 1 to %u", plan->max_clients, LAYOUT_MAX_CLIENTS);
+		return err_set(-EINVAL, "max_clients %u: must be 1 to %u", plan->max_clients,
+			       LAYOUT_MAX_CLIENTS);
 	if (plan->groups > LAYOUT_MAX_GROUPS)
 		return err_set(-EINVAL, "groups %u: at most %u", plan->groups, LAYOUT_MAX_GROUPS);
 	if (plan->max_value_bytes > LAYOUT_MAX_VALUE_BYTES)
-		return err_set(-EINVAL, "max_value %llu: at most 2 GiB", (unsigned long long)plan->max_value_bytes);
-	if (plan->deadline_ns == 0 || plan->epoch_ns <= plan->deadline_ns || plan->grace_ns < 2 * plan->epoch_ns)
-		return err_set(-EINVAL, "time rules: grace >= 2 x epoch > 2 x deadline > 0 does not hold");
+		return err_set(-EINVAL, "max_value %llu: at most 2 GiB",
+			       (unsigned long long)plan->max_value_bytes);
+	if (plan->deadline_ns == 0 || plan->epoch_ns <= plan->deadline_ns ||
+	    plan->grace_ns < 2 * plan->epoch_ns)
+		return err_set(-EINVAL,
+			       "time rules: grace >= 2 x epoch > 2 x deadline > 0 does not hold");
 	return 0;
 }
 
@@ -206,7 +225,8 @@ static void index_format(uint8_t *base, const struct layout_superblock *sb)
 	uint32_t i;
 
 	for (i = 0; i < 1u << depth; i++) {
-		subtable_format(base + sb->pages_offset + (uint64_t)i * LAYOUT_PAGE_BYTES, sb->groups, i, depth);
+		subtable_format(base + sb->pages_offset + (uint64_t)i * LAYOUT_PAGE_BYTES,
+				sb->groups, i, depth);
 		directory[i] = layout_directory_make(i, depth, LAYOUT_DIRECTORY_VALID);
 		page_table[i] = layout_page_make(LAYOUT_PAGE_INDEX, 0, 0, 1);
 	}
@@ -228,14 +248,18 @@ int layout_format(void *base, const struct layout_plan *plan)
 	if (sb->max_depth > LAYOUT_MAX_DEPTH)
 		sb->max_depth = LAYOUT_MAX_DEPTH;
 	if (depth > sb->max_depth || 1ull << depth > npages / 2)
-		return err_set(-EINVAL, "keys %llu: their index takes more than half of a pool of %llu bytes; "
-			       "enlarge the pool (size) or expect fewer keys (keys)",
-			       (unsigned long long)keys, (unsigned long long)plan->pool_bytes);
+		return err_set(
+			-EINVAL,
+			"keys %llu: their index takes more than half of a pool of %llu bytes; "
+			"enlarge the pool (size) or expect fewer keys (keys)",
+			(unsigned long long)keys, (unsigned long long)plan->pool_bytes);
 	sb->global_depth = depth;
 	while (npages && place_parts(sb, npages) > plan->pool_bytes)
 		npages--;
 	if (npages < (1u << depth) + 1)
-		return err_set(-EINVAL, "pool size %llu: too small for its tables (%u clients); enlarge it or lower max_clients",
+		return err_set(-EINVAL,
+			       "pool size %llu: too small for its tables (%u clients); enlarge it "
+			       "or lower max_clients",
 			       (unsigned long long)plan->pool_bytes, plan->max_clients);
 	index_format(base, sb);
 	sb->page_cursor = 1u << depth;
@@ -243,15 +267,16 @@ int layout_format(void *base, const struct layout_plan *plan)
 	return 0;
 }
 
-/* ---- believing a pool ----------------------------------------------------------------------------------------- */
+/* ---- believing a pool ------------------------------------------------------------------------ */
 
 static bool numbers_valid(const struct layout_superblock *sb)
 {
 	return sb->max_clients >= 1 && sb->max_clients <= LAYOUT_MAX_CLIENTS && sb->npages >= 1 &&
 	       sb->npages <= LAYOUT_MAX_POOL_BYTES / LAYOUT_PAGE_BYTES && sb->ring_entries >= 1 &&
 	       sb->ring_entries <= 1u << 20 && (sb->ring_entries & (sb->ring_entries - 1)) == 0 &&
-	       sb->max_depth <= LAYOUT_MAX_DEPTH && sb->global_depth <= sb->max_depth && sb->groups >= 1 &&
-	       sb->groups <= LAYOUT_MAX_GROUPS && sb->classes == LAYOUT_CLASSES && sb->atomics <= LAYOUT_ATOMICS_NIC &&
+	       sb->max_depth <= LAYOUT_MAX_DEPTH && sb->global_depth <= sb->max_depth &&
+	       sb->groups >= 1 && sb->groups <= LAYOUT_MAX_GROUPS &&
+	       sb->classes == LAYOUT_CLASSES && sb->atomics <= LAYOUT_ATOMICS_NIC &&
 	       sb->max_value_bytes <= LAYOUT_MAX_VALUE_BYTES;
 }
 
@@ -263,8 +288,12 @@ static bool times_valid(const struct layout_superblock *sb)
 	       sb->grace_ns >= 2 * sb->epoch_ns && sb->grace_ns <= hour;
 }
 
-/* Does the part at `offset` begin at or behind *end, aligned, and end within the pool? Moves *end behind it. */
-static bool part_valid(uint64_t offset, uint64_t bytes, uint64_t align, uint64_t pool_bytes, uint64_t *end)
+/*
+ * Does the part at `offset` begin at or behind *end, aligned, and end within the pool? Moves *end
+ * behind it.
+ */
+static bool part_valid(uint64_t offset, uint64_t bytes, uint64_t align, uint64_t pool_bytes,
+		       uint64_t *end)
 {
 	if (offset < *end || offset % align || offset > pool_bytes || bytes > pool_bytes - offset)
 		return false;
@@ -278,39 +307,65 @@ static bool parts_valid(const struct layout_superblock *sb, uint64_t pool_bytes)
 	uint64_t rings = (uint64_t)LAYOUT_CLASSES * (LAYOUT_RING_ENTRIES + 8ull * sb->ring_entries);
 	uint64_t npages = sb->npages;
 
-	return part_valid(sb->client_table_offset, (uint64_t)sb->max_clients * LAYOUT_CLIENT_BYTES, 64, pool_bytes, &end) &&
+	return part_valid(sb->client_table_offset, (uint64_t)sb->max_clients * LAYOUT_CLIENT_BYTES,
+			  64, pool_bytes, &end) &&
 	       part_valid(sb->page_table_offset, 8 * npages, 64, pool_bytes, &end) &&
 	       part_valid(sb->ready_rings_offset, rings, 64, pool_bytes, &end) &&
 	       part_valid(sb->directory_offset, 8ull << sb->max_depth, 64, pool_bytes, &end) &&
-	       part_valid(sb->free_map_offset, npages * LAYOUT_UNITS_PER_PAGE, 64, pool_bytes, &end) &&
-	       part_valid(sb->reference_map_offset, npages * (LAYOUT_PAGE_BYTES / LAYOUT_REFERENCE_UNIT), 64, pool_bytes, &end) &&
-	       part_valid(sb->pages_offset, npages * LAYOUT_PAGE_BYTES, LAYOUT_PAGE_BYTES, pool_bytes, &end);
+	       part_valid(sb->free_map_offset, npages * LAYOUT_UNITS_PER_PAGE, 64, pool_bytes,
+			  &end) &&
+	       part_valid(sb->reference_map_offset,
+			  npages * (LAYOUT_PAGE_BYTES / LAYOUT_REFERENCE_UNIT), 64, pool_bytes,
+			  &end) &&
+	       part_valid(sb->pages_offset, npages * LAYOUT_PAGE_BYTES, LAYOUT_PAGE_BYTES,
+			  pool_bytes, &end);
 }
 
 static void geometry_fill(const struct layout_superblock *sb, struct layout_geometry *g)
 {
 	*g = (struct layout_geometry){
-		.pool_bytes = sb->pool_bytes, .hash_seed = sb->hash_seed, .incarnation = sb->incarnation, .boot_id = sb->boot_id,
-		.client_table_offset = sb->client_table_offset, .page_table_offset = sb->page_table_offset,
-		.ready_rings_offset = sb->ready_rings_offset, .directory_offset = sb->directory_offset,
-		.free_map_offset = sb->free_map_offset, .reference_map_offset = sb->reference_map_offset,
-		.pages_offset = sb->pages_offset, .max_clients = sb->max_clients, .npages = sb->npages,
-		.ring_entries = sb->ring_entries, .max_depth = sb->max_depth, .groups = sb->groups, .atomics = sb->atomics,
-		.deadline_ns = sb->deadline_ns, .epoch_ns = sb->epoch_ns, .grace_ns = sb->grace_ns,
+		.pool_bytes = sb->pool_bytes,
+		.hash_seed = sb->hash_seed,
+		.incarnation = sb->incarnation,
+		.boot_id = sb->boot_id,
+		.client_table_offset = sb->client_table_offset,
+		.page_table_offset = sb->page_table_offset,
+		.ready_rings_offset = sb->ready_rings_offset,
+		.directory_offset = sb->directory_offset,
+		.free_map_offset = sb->free_map_offset,
+		.reference_map_offset = sb->reference_map_offset,
+		.pages_offset = sb->pages_offset,
+		.max_clients = sb->max_clients,
+		.npages = sb->npages,
+		.ring_entries = sb->ring_entries,
+		.max_depth = sb->max_depth,
+		.groups = sb->groups,
+		.atomics = sb->atomics,
+		.deadline_ns = sb->deadline_ns,
+		.epoch_ns = sb->epoch_ns,
+		.grace_ns = sb->grace_ns,
 		.max_value_bytes = sb->max_value_bytes,
 	};
 }
 
-int layout_superblock_check(const struct layout_superblock *sb, uint64_t pool_bytes, struct layout_geometry *ret_geometry)
+int layout_superblock_check(const struct layout_superblock *sb, uint64_t pool_bytes,
+			    struct layout_geometry *ret_geometry)
 {
 	if (sb->magic != LAYOUT_MAGIC)
-		return err_set(-TARN_ECORRUPT, "not a tarn pool: magic is %016llx", (unsigned long long)sb->magic);
+		return err_set(-TARN_ECORRUPT, "not a tarn pool: magic is %016llx",
+			       (unsigned long long)sb->magic);
 	if (sb->layout_version != LAYOUT_VERSION)
-		return err_set(-TARN_EVERSION, "pool has layout version %u, this build knows %u: use the same release on both sides",
+		return err_set(-TARN_EVERSION,
+			       "pool has layout version %u, this build knows %u: use the same "
+			       "release on both sides",
 			       sb->layout_version, LAYOUT_VERSION);
-	if (sb->pool_bytes != pool_bytes || !numbers_valid(sb) || !times_valid(sb) || !parts_valid(sb, pool_bytes))
-		return err_set(-TARN_ECORRUPT, "the pool's superblock contradicts itself (size %llu, expected %llu): restart tarnd "
-			       "with a fresh pool", (unsigned long long)sb->pool_bytes, (unsigned long long)pool_bytes);
+	if (sb->pool_bytes != pool_bytes || !numbers_valid(sb) || !times_valid(sb) ||
+	    !parts_valid(sb, pool_bytes))
+		return err_set(-TARN_ECORRUPT,
+			       "the pool's superblock contradicts itself (size %llu, expected "
+			       "%llu): restart tarnd "
+			       "with a fresh pool",
+			       (unsigned long long)sb->pool_bytes, (unsigned long long)pool_bytes);
 	geometry_fill(sb, ret_geometry);
 	return 0;
 }

@@ -2,9 +2,10 @@
 /*
  * layout.h - the format of a pool: every bit position and every offset, and nowhere else
  *
- * docs/protocol.md section 2 in C. All integers are little-endian; a "word" is an aligned 64-bit integer. Offsets
- * are bytes from the start of the pool, never pointers; 0 is the superblock and means "none". Whatever is read from a pool may
- * be garbage: the functions called ..._check and ..._valid say whether it can be used, the others expect that it can.
+ * docs/protocol.md section 2 in C. All integers are little-endian; a "word" is an aligned 64-bit
+ * integer. Offsets are bytes from the start of the pool, never pointers; 0 is the superblock and
+ * means "none". Whatever is read from a pool may be garbage: the functions called ..._check and
+ * ..._valid say whether it can be used, the others expect that it can.
  */
 #ifndef TARN_LAYOUT_H
 #define TARN_LAYOUT_H
@@ -18,23 +19,23 @@
 #error "a pool is little-endian and so must be its users"
 #endif
 
-#define LAYOUT_MAGIC 0x4c4f4f504e524154ull /* "TARNPOOL" */
+#define LAYOUT_MAGIC   0x4c4f4f504e524154ull /* "TARNPOOL" */
 #define LAYOUT_VERSION 1u
 
 #define LAYOUT_SUPERBLOCK_BYTES 4096u
-#define LAYOUT_CLIENT_BYTES 1024u
-#define LAYOUT_PAGE_BYTES (256u * 1024u)
-#define LAYOUT_UNIT 64u /* granule of block offsets and of the free map */
-#define LAYOUT_UNITS_PER_PAGE (LAYOUT_PAGE_BYTES / LAYOUT_UNIT)
-#define LAYOUT_REFERENCE_UNIT 256u
-#define LAYOUT_CACHE_LINE 64u
-#define LAYOUT_MAX_CLIENTS 65535u
-#define LAYOUT_MAX_DEPTH 24u
-#define LAYOUT_MAX_POOL_BYTES (1ull << 41)
-#define LAYOUT_MAX_KEY_BYTES 65535u
-#define LAYOUT_MAX_VALUE_BYTES (2ull << 30)
+#define LAYOUT_CLIENT_BYTES     1024u
+#define LAYOUT_PAGE_BYTES       (256u * 1024u)
+#define LAYOUT_UNIT             64u /* granule of block offsets and of the free map */
+#define LAYOUT_UNITS_PER_PAGE   (LAYOUT_PAGE_BYTES / LAYOUT_UNIT)
+#define LAYOUT_REFERENCE_UNIT   256u
+#define LAYOUT_CACHE_LINE       64u
+#define LAYOUT_MAX_CLIENTS      65535u
+#define LAYOUT_MAX_DEPTH        24u
+#define LAYOUT_MAX_POOL_BYTES   (1ull << 41)
+#define LAYOUT_MAX_KEY_BYTES    65535u
+#define LAYOUT_MAX_VALUE_BYTES  (2ull << 30)
 
-/* ---- superblock ---------------------------------------------------------------------------------------------- */
+/* ---- superblock ------------------------------------------------------------------------------ */
 
 enum layout_atomics {
 	LAYOUT_ATOMICS_CPU = 0, /* every CAS and FAA is an instruction on the daemon's host */
@@ -42,8 +43,8 @@ enum layout_atomics {
 };
 
 /*
- * All fields are written before the first client sees the pool, but global_depth (the daemon, when the directory
- * doubles), epoch (the daemon) and page_cursor (clients, by FAA).
+ * All fields are written before the first client sees the pool, but global_depth (the daemon, when
+ * the directory doubles), epoch (the daemon) and page_cursor (clients, by FAA).
  */
 struct layout_superblock {
 	uint64_t magic;
@@ -66,8 +67,8 @@ struct layout_superblock {
 	uint32_t ring_entries; /* per ready ring, a power of two */
 	uint32_t max_depth;
 	uint64_t global_depth;
-	uint32_t groups; /* per subtable, 1 to LAYOUT_MAX_GROUPS */
-	uint32_t classes; /* LAYOUT_CLASSES */
+	uint32_t groups;      /* per subtable, 1 to LAYOUT_MAX_GROUPS */
+	uint32_t classes;     /* LAYOUT_CLASSES */
 	uint64_t deadline_ns; /* D */
 	uint64_t epoch_ns;    /* E */
 	uint64_t grace_ns;    /* G */
@@ -85,13 +86,14 @@ static_assert(offsetof(struct layout_superblock, pages_offset) == 112, "superblo
 static_assert(offsetof(struct layout_superblock, global_depth) == 136, "superblock");
 static_assert(offsetof(struct layout_superblock, created_ms) == 184, "superblock");
 static_assert(offsetof(struct layout_superblock, epoch) == 1024, "epoch has its own cache line");
-static_assert(offsetof(struct layout_superblock, page_cursor) == 1088, "page cursor has its own cache line");
+static_assert(offsetof(struct layout_superblock, page_cursor) == 1088,
+	      "page cursor has its own cache line");
 
-#define LAYOUT_EPOCH_OFFSET offsetof(struct layout_superblock, epoch)
-#define LAYOUT_CURSOR_OFFSET offsetof(struct layout_superblock, page_cursor)
+#define LAYOUT_EPOCH_OFFSET        offsetof(struct layout_superblock, epoch)
+#define LAYOUT_CURSOR_OFFSET       offsetof(struct layout_superblock, page_cursor)
 #define LAYOUT_GLOBAL_DEPTH_OFFSET offsetof(struct layout_superblock, global_depth)
 
-/* ---- client table -------------------------------------------------------------------------------------------- */
+/* ---- client table ---------------------------------------------------------------------------- */
 
 enum layout_client_state {
 	LAYOUT_CLIENT_FREE = 0,
@@ -101,7 +103,10 @@ enum layout_client_state {
 enum layout_op { LAYOUT_OP_GET, LAYOUT_OP_PUT, LAYOUT_OP_DELETE, LAYOUT_OP_ADD, LAYOUT_OPS };
 #define LAYOUT_LATENCY_BUCKETS 44u /* bucket i: below 2^i ns and not below 2^(i - 1) */
 
-/* What a client tells of itself, section 9. Field by field the same as the counters of struct tarn_session_stats. */
+/*
+ * What a client tells of itself, section 9. Field by field the same as the counters of struct
+ * tarn_session_stats.
+ */
 struct layout_telemetry {
 	uint64_t reports; /* raised with each report; 0: has never reported */
 	uint64_t gets, hits, puts, deletes, adds, errors, retries;
@@ -114,11 +119,12 @@ struct layout_telemetry {
 struct layout_client {
 	/* written by the daemon */
 	uint32_t state; /* enum layout_client_state */
-	uint32_t client_id; /* number of the connection: never the same twice in the life of a pool */
+	/* number of the connection: never the same twice in the life of a pool */
+	uint32_t client_id;
 	uint32_t pid, uid, gid;
 	uint32_t read_only;
 	uint64_t connected_ms; /* wall clock */
-	char name[32]; /* the process's name, 0-terminated */
+	char name[32];         /* the process's name, 0-terminated */
 	/* written by the client */
 	uint64_t quiescence; /* section 4, "retire" */
 	uint8_t reserved1[56];
@@ -126,46 +132,62 @@ struct layout_client {
 	uint8_t reserved2[LAYOUT_CLIENT_BYTES - 128 - sizeof(struct layout_telemetry)];
 };
 static_assert(sizeof(struct layout_client) == LAYOUT_CLIENT_BYTES, "client slot");
-static_assert(offsetof(struct layout_client, quiescence) == 64, "client's words apart from the daemon's");
+static_assert(offsetof(struct layout_client, quiescence) == 64,
+	      "client's words apart from the daemon's");
 static_assert(offsetof(struct layout_client, telemetry) == 128, "client slot");
 
-/* ---- slot word: state:3 | fp:9 | class:5 | gen:12 | off:35, from the lowest bit ------------------------------------------- */
+/* ---- slot word: state:3 | fp:9 | class:5 | gen:12 | off:35, from the lowest bit -------------- */
 
 enum layout_slot_state {
 	LAYOUT_SLOT_EMPTY = 0,
-	LAYOUT_SLOT_PENDING = 1,   /* not visible */
+	LAYOUT_SLOT_PENDING = 1, /* not visible */
 	LAYOUT_SLOT_COMMITTED = 2,
-	LAYOUT_SLOT_FROZEN = 3,    /* readable, not writable */
-	LAYOUT_SLOT_MOVED = 4,     /* tombstone */
+	LAYOUT_SLOT_FROZEN = 3, /* readable, not writable */
+	LAYOUT_SLOT_MOVED = 4,  /* tombstone */
 };
 
-#define LAYOUT_FP_BITS 9
+#define LAYOUT_FP_BITS  9
 #define LAYOUT_GEN_BITS 12
 #define LAYOUT_GEN_MASK ((1u << LAYOUT_GEN_BITS) - 1)
 
-static inline uint64_t layout_slot_make(enum layout_slot_state state, uint32_t fp, uint32_t class, uint32_t gen,
-					uint64_t offset)
+static inline uint64_t layout_slot_make(enum layout_slot_state state, uint32_t fp, uint32_t class,
+					uint32_t gen, uint64_t offset)
 {
 	return (uint64_t)state | (uint64_t)(fp & 0x1ff) << 3 | (uint64_t)(class & 0x1f) << 12 |
 	       (uint64_t)(gen & LAYOUT_GEN_MASK) << 17 | (offset / LAYOUT_UNIT) << 29;
 }
-static inline uint32_t layout_slot_state(uint64_t word) { return (uint32_t)(word & 7); }
-static inline uint32_t layout_slot_fp(uint64_t word) { return (uint32_t)(word >> 3 & 0x1ff); }
-static inline uint32_t layout_slot_class(uint64_t word) { return (uint32_t)(word >> 12 & 0x1f); }
-static inline uint32_t layout_slot_gen(uint64_t word) { return (uint32_t)(word >> 17 & LAYOUT_GEN_MASK); }
-static inline uint64_t layout_slot_offset(uint64_t word) { return (word >> 29) * LAYOUT_UNIT; }
+static inline uint32_t layout_slot_state(uint64_t word)
+{
+	return (uint32_t)(word & 7);
+}
+static inline uint32_t layout_slot_fp(uint64_t word)
+{
+	return (uint32_t)(word >> 3 & 0x1ff);
+}
+static inline uint32_t layout_slot_class(uint64_t word)
+{
+	return (uint32_t)(word >> 12 & 0x1f);
+}
+static inline uint32_t layout_slot_gen(uint64_t word)
+{
+	return (uint32_t)(word >> 17 & LAYOUT_GEN_MASK);
+}
+static inline uint64_t layout_slot_offset(uint64_t word)
+{
+	return (word >> 29) * LAYOUT_UNIT;
+}
 static inline uint64_t layout_slot_with_state(uint64_t word, enum layout_slot_state state)
 {
 	return (word & ~7ull) | (uint64_t)state;
 }
 
-/* ---- buckets, groups, subtables ------------------------------------------------------------------------------ */
+/* ---- buckets, groups, subtables -------------------------------------------------------------- */
 
 #define LAYOUT_BUCKET_BYTES 64u
 #define LAYOUT_BUCKET_SLOTS 7u
-#define LAYOUT_GROUP_BYTES (3u * LAYOUT_BUCKET_BYTES) /* main A, overflow, main B */
-#define LAYOUT_PAIR_BYTES (2u * LAYOUT_BUCKET_BYTES)  /* A + overflow, or overflow + B */
-#define LAYOUT_MAX_GROUPS (LAYOUT_PAGE_BYTES / LAYOUT_GROUP_BYTES)
+#define LAYOUT_GROUP_BYTES  (3u * LAYOUT_BUCKET_BYTES) /* main A, overflow, main B */
+#define LAYOUT_PAIR_BYTES   (2u * LAYOUT_BUCKET_BYTES) /* A + overflow, or overflow + B */
+#define LAYOUT_MAX_GROUPS   (LAYOUT_PAGE_BYTES / LAYOUT_GROUP_BYTES)
 
 struct layout_bucket {
 	uint64_t header;
@@ -174,33 +196,60 @@ struct layout_bucket {
 static_assert(sizeof(struct layout_bucket) == LAYOUT_BUCKET_BYTES, "bucket");
 
 /* Header: suffix:32 | depth:6 | split:2 | version:24, from the lowest bit. */
-static inline uint64_t layout_header_make(uint32_t suffix, uint32_t depth, uint32_t split, uint32_t version)
+static inline uint64_t layout_header_make(uint32_t suffix, uint32_t depth, uint32_t split,
+					  uint32_t version)
 {
 	return (uint64_t)suffix | (uint64_t)(depth & 0x3f) << 32 | (uint64_t)(split & 3) << 38 |
 	       (uint64_t)(version & 0xffffff) << 40;
 }
-static inline uint32_t layout_header_suffix(uint64_t header) { return (uint32_t)header; }
-static inline uint32_t layout_header_depth(uint64_t header) { return (uint32_t)(header >> 32 & 0x3f); }
-static inline uint32_t layout_header_split(uint64_t header) { return (uint32_t)(header >> 38 & 3); }
-static inline uint32_t layout_header_version(uint64_t header) { return (uint32_t)(header >> 40); }
+static inline uint32_t layout_header_suffix(uint64_t header)
+{
+	return (uint32_t)header;
+}
+static inline uint32_t layout_header_depth(uint64_t header)
+{
+	return (uint32_t)(header >> 32 & 0x3f);
+}
+static inline uint32_t layout_header_split(uint64_t header)
+{
+	return (uint32_t)(header >> 38 & 3);
+}
+static inline uint32_t layout_header_version(uint64_t header)
+{
+	return (uint32_t)(header >> 40);
+}
 static inline uint32_t layout_suffix(uint32_t hash_suffix, uint32_t depth)
 {
 	return depth >= 32 ? hash_suffix : hash_suffix & ((1u << depth) - 1);
 }
 
-/* ---- directory entry: page:32 | depth:6 | state:2 ------------------------------------------------------------------ */
+/* ---- directory entry: page:32 | depth:6 | state:2 -------------------------------------------- */
 
-enum layout_directory_state { LAYOUT_DIRECTORY_NONE = 0, LAYOUT_DIRECTORY_VALID = 1, LAYOUT_DIRECTORY_MIGRATING = 2 };
+enum layout_directory_state {
+	LAYOUT_DIRECTORY_NONE = 0,
+	LAYOUT_DIRECTORY_VALID = 1,
+	LAYOUT_DIRECTORY_MIGRATING = 2
+};
 
-static inline uint64_t layout_directory_make(uint32_t page, uint32_t depth, enum layout_directory_state state)
+static inline uint64_t layout_directory_make(uint32_t page, uint32_t depth,
+					     enum layout_directory_state state)
 {
 	return (uint64_t)page | (uint64_t)(depth & 0x3f) << 32 | (uint64_t)state << 38;
 }
-static inline uint32_t layout_directory_page(uint64_t entry) { return (uint32_t)entry; }
-static inline uint32_t layout_directory_depth(uint64_t entry) { return (uint32_t)(entry >> 32 & 0x3f); }
-static inline uint32_t layout_directory_state(uint64_t entry) { return (uint32_t)(entry >> 38 & 3); }
+static inline uint32_t layout_directory_page(uint64_t entry)
+{
+	return (uint32_t)entry;
+}
+static inline uint32_t layout_directory_depth(uint64_t entry)
+{
+	return (uint32_t)(entry >> 32 & 0x3f);
+}
+static inline uint32_t layout_directory_state(uint64_t entry)
+{
+	return (uint32_t)(entry >> 38 & 3);
+}
 
-/* ---- page word: state:3 | class:5 | owner:16 | generation:40 -------------------------------------------------------- */
+/* ---- page word: state:3 | class:5 | owner:16 | generation:40 --------------------------------- */
 
 enum layout_page_state {
 	LAYOUT_PAGE_FREE = 0, /* all its free-map bytes are aged */
@@ -212,45 +261,71 @@ enum layout_page_state {
 	LAYOUT_PAGE_STATES = 6
 };
 
-static inline uint64_t layout_page_make(enum layout_page_state state, uint32_t class, uint32_t owner, uint64_t generation)
+static inline uint64_t layout_page_make(enum layout_page_state state, uint32_t class,
+					uint32_t owner, uint64_t generation)
 {
-	return (uint64_t)state | (uint64_t)(class & 0x1f) << 3 | (uint64_t)(owner & 0xffff) << 8 | generation << 24;
+	return (uint64_t)state | (uint64_t)(class & 0x1f) << 3 | (uint64_t)(owner & 0xffff) << 8 |
+	       generation << 24;
 }
-static inline uint32_t layout_page_state(uint64_t word) { return (uint32_t)(word & 7); }
-static inline uint32_t layout_page_class(uint64_t word) { return (uint32_t)(word >> 3 & 0x1f); }
-static inline uint32_t layout_page_owner(uint64_t word) { return (uint32_t)(word >> 8 & 0xffff); }
-static inline uint64_t layout_page_generation(uint64_t word) { return word >> 24; }
+static inline uint32_t layout_page_state(uint64_t word)
+{
+	return (uint32_t)(word & 7);
+}
+static inline uint32_t layout_page_class(uint64_t word)
+{
+	return (uint32_t)(word >> 3 & 0x1f);
+}
+static inline uint32_t layout_page_owner(uint64_t word)
+{
+	return (uint32_t)(word >> 8 & 0xffff);
+}
+static inline uint64_t layout_page_generation(uint64_t word)
+{
+	return word >> 24;
+}
 /* The word of a page after a change: the generation goes up with every one. */
-static inline uint64_t layout_page_next(uint64_t word, enum layout_page_state state, uint32_t class, uint32_t owner)
+static inline uint64_t layout_page_next(uint64_t word, enum layout_page_state state, uint32_t class,
+					uint32_t owner)
 {
 	return layout_page_make(state, class, owner, layout_page_generation(word) + 1);
 }
 
-/* ---- free map ------------------------------------------------------------------------------------------------ */
+/* ---- free map -------------------------------------------------------------------------------- */
 
 enum layout_free { LAYOUT_FREE_AGED = 0, LAYOUT_FREE_IN_USE = 1, LAYOUT_FREE_RETIRED = 2 };
 
-/* ---- ready ring: head and tail in cache lines of their own, then entries ticket:32 | page:32 ----------------------------- */
+/* ---- ready ring: head and tail in cache lines of their own, then entries ticket:32 | page:32 - */
 
-#define LAYOUT_RING_HEAD 0u
-#define LAYOUT_RING_TAIL 64u
+#define LAYOUT_RING_HEAD    0u
+#define LAYOUT_RING_TAIL    64u
 #define LAYOUT_RING_ENTRIES 128u
 
-static inline uint64_t layout_ring_make(uint64_t ticket, uint32_t page) { return (ticket & 0xffffffff) | (uint64_t)page << 32; }
-static inline uint32_t layout_ring_ticket(uint64_t entry) { return (uint32_t)entry; }
-static inline uint32_t layout_ring_page(uint64_t entry) { return (uint32_t)(entry >> 32); }
+static inline uint64_t layout_ring_make(uint64_t ticket, uint32_t page)
+{
+	return (ticket & 0xffffffff) | (uint64_t)page << 32;
+}
+static inline uint32_t layout_ring_ticket(uint64_t entry)
+{
+	return (uint32_t)entry;
+}
+static inline uint32_t layout_ring_page(uint64_t entry)
+{
+	return (uint32_t)(entry >> 32);
+}
 
-/* ---- blocks -------------------------------------------------------------------------------------------------- */
+/* ---- blocks ---------------------------------------------------------------------------------- */
 
 enum layout_kind { LAYOUT_KIND_VALUE = 1, LAYOUT_KIND_COUNTER = 2, LAYOUT_KIND_EXTENTS = 3 };
 
 struct layout_block {
-	uint64_t checksum;   /* of everything behind it up to the end of the value (a counter: of the key) */
+	/* of everything behind it up to the end of the value (a counter: of the key) */
+	uint64_t checksum;
 	uint32_t generation; /* the writer's epoch, low 32 bits; the slot word has the low 12 */
 	uint16_t key_length;
 	uint8_t kind; /* enum layout_kind */
 	uint8_t class;
-	uint64_t value_length; /* of the value; a large value's list of extents has layout_extents() entries */
+	/* of the value; a large value's list of extents has layout_extents() entries */
+	uint64_t value_length;
 	uint32_t user_flags;
 	uint32_t writer; /* client id */
 	uint64_t stamp;  /* client id << 32 | sequence number */
@@ -262,23 +337,39 @@ static_assert(offsetof(struct layout_block, value_length) == 16, "block header")
 static_assert(offsetof(struct layout_block, stamp) == 32, "block header");
 
 #define LAYOUT_BLOCK_HEADER sizeof(struct layout_block)
-#define LAYOUT_BLOCK_MAX LAYOUT_PAGE_BYTES
+#define LAYOUT_BLOCK_MAX    LAYOUT_PAGE_BYTES
 
-/* One piece of a large value: where it is, as a slot word with state, fp and gen 0, and the checksum of its bytes. */
+/*
+ * One piece of a large value: where it is, as a slot word with state, fp and gen 0, and the
+ * checksum of its bytes.
+ */
 struct layout_extent {
 	uint64_t where;
 	uint64_t checksum;
 };
 static_assert(sizeof(struct layout_extent) == 16, "extent");
 
-static inline uint64_t layout_pad8(uint64_t n) { return (n + 7) & ~7ull; }
-static inline uint64_t layout_value_offset(uint32_t key_length) { return LAYOUT_BLOCK_HEADER + layout_pad8(key_length); }
+static inline uint64_t layout_pad8(uint64_t n)
+{
+	return (n + 7) & ~7ull;
+}
+static inline uint64_t layout_value_offset(uint32_t key_length)
+{
+	return LAYOUT_BLOCK_HEADER + layout_pad8(key_length);
+}
 /* How many extents a large value of this length has; all but the last are whole pages. */
-static inline uint64_t layout_extents(uint64_t value_length) { return (value_length + LAYOUT_PAGE_BYTES - 1) / LAYOUT_PAGE_BYTES; }
-/* Bytes behind the padded key that belong to the block: the value itself, or the list of extents. */
+static inline uint64_t layout_extents(uint64_t value_length)
+{
+	return (value_length + LAYOUT_PAGE_BYTES - 1) / LAYOUT_PAGE_BYTES;
+}
+/*
+ * Bytes behind the padded key that belong to the block: the value itself, or the list of extents.
+ */
 static inline uint64_t layout_stored_length(uint32_t kind, uint64_t value_length)
 {
-	return kind == LAYOUT_KIND_EXTENTS ? layout_extents(value_length) * sizeof(struct layout_extent) : value_length;
+	return kind == LAYOUT_KIND_EXTENTS
+		       ? layout_extents(value_length) * sizeof(struct layout_extent)
+		       : value_length;
 }
 static inline uint64_t layout_block_bytes(uint32_t kind, uint32_t key_length, uint64_t value_length)
 {
@@ -290,36 +381,52 @@ static inline bool layout_value_is_large(uint32_t key_length, uint64_t value_len
 	return layout_block_bytes(LAYOUT_KIND_VALUE, key_length, value_length) > LAYOUT_BLOCK_MAX;
 }
 
-/* Checksum of the block whose image is at `block`, which is to stand at pool offset `offset`; the lengths have been checked. */
+/*
+ * Checksum of the block whose image is at `block`, which is to stand at pool offset `offset`; the
+ * lengths have been checked.
+ */
 uint64_t layout_block_checksum(const struct layout_block *block, uint64_t offset);
 uint64_t layout_extent_checksum(const void *data, uint64_t bytes, uint64_t offset);
 /*
- * Are the lengths and the kind in a block image of `bytes` bytes (a class's size) possible, and is the checksum right? Only then may its key and
- * value be looked at.
+ * Are the lengths and the kind in a block image of `bytes` bytes (a class's size) possible, and is
+ * the checksum right? Only then may its key and value be looked at.
  */
 bool layout_block_valid(const struct layout_block *block, uint64_t bytes, uint64_t offset);
 
-static inline const void *layout_block_key(const struct layout_block *block) { return block + 1; }
+static inline const void *layout_block_key(const struct layout_block *block)
+{
+	return block + 1;
+}
 static inline const void *layout_block_value(const struct layout_block *block)
 {
 	return (const uint8_t *)block + layout_value_offset(block->key_length);
 }
 
-/* ---- size classes -------------------------------------------------------------------------------------------- */
+/* ---- size classes ---------------------------------------------------------------------------- */
 
 #define LAYOUT_CLASSES 32u
 /*
- * Counters have classes of their own, since only the daemon ages their blocks: one for keys of up to 72 bytes, one for the rest.
- * In between, classes 1 to LAYOUT_CLASS_MAX, ascending, for values and extents.
+ * Counters have classes of their own, since only the daemon ages their blocks: one for keys of up
+ * to 72 bytes, one for the rest. In between, classes 1 to LAYOUT_CLASS_MAX, ascending, for values
+ * and extents.
  */
-#define LAYOUT_CLASS_COUNTER 0u
-#define LAYOUT_CLASS_MAX 30u
+#define LAYOUT_CLASS_COUNTER       0u
+#define LAYOUT_CLASS_MAX           30u
 #define LAYOUT_CLASS_COUNTER_LARGE 31u
 
 extern const uint32_t layout_class_sizes[LAYOUT_CLASSES];
-static inline bool layout_class_valid(uint32_t class) { return class < LAYOUT_CLASSES; }
-static inline uint32_t layout_class_bytes(uint32_t class) { return layout_class_sizes[class]; }
-static inline uint32_t layout_class_blocks(uint32_t class) { return LAYOUT_PAGE_BYTES / layout_class_sizes[class]; }
+static inline bool layout_class_valid(uint32_t class)
+{
+	return class < LAYOUT_CLASSES;
+}
+static inline uint32_t layout_class_bytes(uint32_t class)
+{
+	return layout_class_sizes[class];
+}
+static inline uint32_t layout_class_blocks(uint32_t class)
+{
+	return LAYOUT_PAGE_BYTES / layout_class_sizes[class];
+}
 /* Smallest class for values and extents that holds `bytes`, 1 to LAYOUT_BLOCK_MAX. */
 uint32_t layout_class_for(uint64_t bytes);
 /* The counters' class for a key of this length. */
@@ -329,15 +436,24 @@ static inline bool layout_class_is_counter(uint32_t class)
 	return class == LAYOUT_CLASS_COUNTER || class == LAYOUT_CLASS_COUNTER_LARGE;
 }
 
-/* ---- hash ---------------------------------------------------------------------------------------------------- */
+/* ---- hash ------------------------------------------------------------------------------------ */
 
 struct layout_hash {
 	uint64_t low, high;
 };
 struct layout_hash layout_hash_key(const void *key, size_t bytes, uint64_t seed);
-static inline uint32_t layout_hash_suffix(struct layout_hash hash) { return (uint32_t)hash.low; }
-static inline uint32_t layout_hash_fp(struct layout_hash hash) { return (uint32_t)(hash.high >> 32) & 0x1ff; }
-/* Offset within the subtable of the key's bucket pair `choice`, 0 or 1: 128 bytes, main and overflow bucket. */
+static inline uint32_t layout_hash_suffix(struct layout_hash hash)
+{
+	return (uint32_t)hash.low;
+}
+static inline uint32_t layout_hash_fp(struct layout_hash hash)
+{
+	return (uint32_t)(hash.high >> 32) & 0x1ff;
+}
+/*
+ * Offset within the subtable of the key's bucket pair `choice`, 0 or 1: 128 bytes, main and
+ * overflow bucket.
+ */
 static inline uint32_t layout_hash_pair(struct layout_hash hash, unsigned choice, uint32_t groups)
 {
 	uint32_t bits = choice ? (uint32_t)hash.high : (uint32_t)(hash.low >> 32);
@@ -346,7 +462,7 @@ static inline uint32_t layout_hash_pair(struct layout_hash hash, unsigned choice
 	return main / 2 * LAYOUT_GROUP_BYTES + main % 2 * LAYOUT_BUCKET_BYTES;
 }
 
-/* ---- geometry ------------------------------------------------------------------------------------------------ */
+/* ---- geometry -------------------------------------------------------------------------------- */
 
 /* A checked copy of what a superblock says. */
 struct layout_geometry {
@@ -370,12 +486,15 @@ struct layout_plan {
 };
 
 /*
- * Lays out and initialises a pool in `base` (plan->pool_bytes bytes, all zero): superblock, directory and index pages. Returns
- * 0, or -EINVAL with a text (err.h) that says what does not fit.
+ * Lays out and initialises a pool in `base` (plan->pool_bytes bytes, all zero): superblock,
+ * directory and index pages. Returns 0, or -EINVAL with a text (err.h) that says what does not fit.
  */
 int layout_format(void *base, const struct layout_plan *plan);
 
-/* Checks a superblock read from a pool of `pool_bytes` bytes; -TARN_EVERSION or -TARN_ECORRUPT with a text when it can't be used. */
+/*
+ * Checks a superblock read from a pool of `pool_bytes` bytes; -TARN_EVERSION or -TARN_ECORRUPT with
+ * a text when it can't be used.
+ */
 int layout_superblock_check(const struct layout_superblock *superblock, uint64_t pool_bytes,
 			    struct layout_geometry *ret_geometry);
 
@@ -404,19 +523,26 @@ static inline uint32_t layout_offset_page(const struct layout_geometry *g, uint6
 {
 	return (uint32_t)((offset - g->pages_offset) / LAYOUT_PAGE_BYTES);
 }
-static inline uint64_t layout_free_map_offset(const struct layout_geometry *g, uint64_t block_offset)
+static inline uint64_t layout_free_map_offset(const struct layout_geometry *g,
+					      uint64_t block_offset)
 {
 	return g->free_map_offset + (block_offset - g->pages_offset) / LAYOUT_UNIT;
 }
-/* Can a slot word (or an extent's) name this block: inside the pages, a real class, at a block's place in its page? */
-static inline bool layout_block_place_valid(const struct layout_geometry *g, uint64_t offset, uint32_t class)
+/*
+ * Can a slot word (or an extent's) name this block: inside the pages, a real class, at a block's
+ * place in its page?
+ */
+static inline bool layout_block_place_valid(const struct layout_geometry *g, uint64_t offset,
+					    uint32_t class)
 {
 	uint64_t inside;
 
-	if (!layout_class_valid(class) || offset < g->pages_offset || offset >= layout_page_offset(g, g->npages))
+	if (!layout_class_valid(class) || offset < g->pages_offset ||
+	    offset >= layout_page_offset(g, g->npages))
 		return false;
 	inside = (offset - g->pages_offset) % LAYOUT_PAGE_BYTES;
-	return inside % layout_class_bytes(class) == 0 && inside + layout_class_bytes(class) <= LAYOUT_PAGE_BYTES;
+	return inside % layout_class_bytes(class) == 0 &&
+	       inside + layout_class_bytes(class) <= LAYOUT_PAGE_BYTES;
 }
 
 #endif

@@ -2,9 +2,10 @@
 /*
  * fuzz-pool.c - libFuzzer target: a client that faces a pool full of garbage
  *
- * A small pool with some keys is damaged as the input says (8 bytes of data each: where, and what is put there), then every operation is tried. The client may
- * report errors; it must not crash, hang, or read outside of the pool, which fabric-shm.c and the address sanitizer see to. Input that damages nothing must leave
- * every value right.
+ * A small pool with some keys is damaged as the input says (8 bytes of data each: where, and what
+ * is put there), then every operation is tried. The client may report errors; it must not crash,
+ * hang, or read outside of the pool, which fabric-shm.c and the address sanitizer see to. Input
+ * that damages nothing must leave every value right.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -14,7 +15,7 @@
 #include "../unit/fixture.h"
 
 #define POOL_BYTES (2ull << 20)
-#define KEYS 24u
+#define KEYS       24u
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
@@ -46,19 +47,30 @@ static void fill(struct tarn_session *s)
 	for (i = 0; i < KEYS; i++)
 		if (tarn_put(s, &i, 4, "value of the key", 16, NULL, NULL) < 0)
 			abort();
-	if (tarn_put(s, "large", 5, large, sizeof(large), NULL, NULL) < 0 || tarn_add(s, "counter", 7, 1, NULL) < 0)
+	if (tarn_put(s, "large", 5, large, sizeof(large), NULL, NULL) < 0 ||
+	    tarn_add(s, "counter", 7, 1, NULL) < 0)
 		abort();
 }
 
 /*
- * 12 bytes of input: 4 say where, 8 what. Places worth damaging come first: index, page table, rings, superblock's live words, then anything.
+ * 12 bytes of input: 4 say where, 8 what. Places worth damaging come first: index, page table,
+ * rings, superblock's live words, then anything.
  */
 static void damage(struct fixture *f, const uint8_t *data, size_t bytes)
 {
 	const struct layout_geometry *g = &f->geometry;
-	const uint64_t begins[] = { layout_page_offset(g, 0), g->page_table_offset, g->ready_rings_offset, g->directory_offset,
-				    LAYOUT_EPOCH_OFFSET, layout_page_offset(g, 1), g->free_map_offset, 0 };
-	const uint64_t lengths[] = { g->groups * LAYOUT_GROUP_BYTES, 8ull * g->npages, 4096, 8, 128, LAYOUT_PAGE_BYTES, 4096, f->bytes };
+	const uint64_t begins[] = {layout_page_offset(g, 0), g->page_table_offset,
+				   g->ready_rings_offset,    g->directory_offset,
+				   LAYOUT_EPOCH_OFFSET,      layout_page_offset(g, 1),
+				   g->free_map_offset,       0};
+	const uint64_t lengths[] = {g->groups * LAYOUT_GROUP_BYTES,
+				    8ull * g->npages,
+				    4096,
+				    8,
+				    128,
+				    LAYOUT_PAGE_BYTES,
+				    4096,
+				    f->bytes};
 
 	for (; bytes >= 12; data += 12, bytes -= 12) {
 		uint64_t value, at;
@@ -84,7 +96,8 @@ static void use(struct tarn_session *s, bool damaged)
 
 	for (i = 0; i < KEYS; i++) {
 		ret = tarn_get(s, &i, 4, buffer, sizeof(buffer), &item);
-		if (!damaged && (ret < 0 || item.value_bytes != 16 || memcmp(buffer, "value of the key", 16)))
+		if (!damaged &&
+		    (ret < 0 || item.value_bytes != 16 || memcmp(buffer, "value of the key", 16)))
 			abort();
 		ret = i % 3 ? tarn_put(s, &i, 4, buffer, i, NULL, NULL) : tarn_delete(s, &i, 4);
 	}
@@ -94,7 +107,9 @@ static void use(struct tarn_session *s, bool damaged)
 	ret = tarn_put(s, "new", 3, "x", 1, NULL, NULL);
 	if (tarn_scan_open(s, NULL, 0, &scan) < 0)
 		abort();
-	while (((ret = tarn_scan_next(scan, &key, &key_bytes, &item)) > 0 || ret == -TARN_ECORRUPT) && steps++ < 1000)
+	while (((ret = tarn_scan_next(scan, &key, &key_bytes, &item)) > 0 ||
+		ret == -TARN_ECORRUPT) &&
+	       steps++ < 1000)
 		;
 	tarn_scan_close(scan);
 }

@@ -29,8 +29,15 @@ struct fixture {
 static inline struct layout_plan fixture_plan(uint64_t bytes)
 {
 	return (struct layout_plan){
-		.pool_bytes = bytes, .max_clients = 16, .deadline_ns = 100000000, .epoch_ns = 250000000, .grace_ns = 500000000,
-		.max_value_bytes = 1u << 30, .hash_seed = 42, .incarnation = 1, .boot_id = 2,
+		.pool_bytes = bytes,
+		.max_clients = 16,
+		.deadline_ns = 100000000,
+		.epoch_ns = 250000000,
+		.grace_ns = 500000000,
+		.max_value_bytes = 1u << 30,
+		.hash_seed = 42,
+		.incarnation = 1,
+		.boot_id = 2,
 	};
 }
 
@@ -55,7 +62,9 @@ static inline void fixture_destroy(struct fixture *f)
 
 static inline struct tarn_session *fixture_session(struct fixture *f, uint32_t flags)
 {
-	struct session_identity identity = { .client_id = f->clients + 1, .client_slot = f->clients, .read_only = flags & TARN_READONLY };
+	struct session_identity identity = {.client_id = f->clients + 1,
+					    .client_slot = f->clients,
+					    .read_only = flags & TARN_READONLY};
 	struct tarn_options options = TARN_OPTIONS_INIT;
 	struct fabric_endpoint *ep;
 	struct tarn_session *s = NULL;
@@ -87,20 +96,26 @@ static inline uint64_t fixture_slot(struct fixture *f, const void *key, size_t b
 	const struct layout_geometry *g = &f->geometry;
 	struct layout_hash h = layout_hash_key(key, bytes, g->hash_seed);
 	uint64_t depth = *fixture_word(f, LAYOUT_GLOBAL_DEPTH_OFFSET);
-	uint64_t entry = *fixture_word(f, layout_directory_offset(g, layout_suffix(layout_hash_suffix(h), (uint32_t)depth)));
+	uint64_t entry = *fixture_word(
+		f,
+		layout_directory_offset(g, layout_suffix(layout_hash_suffix(h), (uint32_t)depth)));
 	unsigned p, i;
 
 	for (p = 0; p < 2; p++) {
-		uint64_t pair = layout_page_offset(g, layout_directory_page(entry)) + layout_hash_pair(h, p, g->groups);
+		uint64_t pair = layout_page_offset(g, layout_directory_page(entry)) +
+				layout_hash_pair(h, p, g->groups);
 
 		for (i = 0; i < 16; i++) {
 			uint64_t word = *fixture_word(f, pair + 8ull * i);
 			const struct layout_block *block;
 
-			if (i % 8 == 0 || layout_slot_state(word) != LAYOUT_SLOT_COMMITTED || layout_slot_fp(word) != layout_hash_fp(h))
+			if (i % 8 == 0 || layout_slot_state(word) != LAYOUT_SLOT_COMMITTED ||
+			    layout_slot_fp(word) != layout_hash_fp(h))
 				continue;
-			block = (const struct layout_block *)((uint8_t *)f->base + layout_slot_offset(word));
-			if (block->key_length == bytes && !memcmp(layout_block_key(block), key, bytes))
+			block = (const struct layout_block *)((uint8_t *)f->base +
+							      layout_slot_offset(word));
+			if (block->key_length == bytes &&
+			    !memcmp(layout_block_key(block), key, bytes))
 				return pair + 8ull * i;
 		}
 	}

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * test-cache.c - the location cache: finds, forgets, keeps its bound, and never offers what is too old
+ * test-cache.c - the location cache: finds, forgets, keeps its bound, and never offers what is too
+ * old
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,7 +21,7 @@ static struct layout_hash hash_of(uint64_t i)
 
 static void test_find(void **state)
 {
-	struct layout_geometry g = { .epoch_ns = 250000000 };
+	struct layout_geometry g = {.epoch_ns = 250000000};
 	struct cache *c;
 	uint64_t slot, word, i, found = 0;
 
@@ -50,7 +51,7 @@ static void test_age(void **state)
 {
 	/* a quarter of 4096 epochs of 250 ms */
 	const uint64_t limit = 256 * SECOND;
-	struct layout_geometry g = { .epoch_ns = 250000000 };
+	struct layout_geometry g = {.epoch_ns = 250000000};
 	struct cache *c;
 	uint64_t slot, word, t;
 
@@ -73,7 +74,7 @@ static void test_age(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(test_find), cmocka_unit_test(test_age) };
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_find), cmocka_unit_test(test_age)};
 
 	return cmocka_run_group_tests_name("cache", tests, NULL, NULL);
 }

@@ -2,7 +2,8 @@
 /*
  * test-kv.c - operations on keys, one session or two, on a pool in this process's memory
  *
- * What clients do to each other at the same time is tests/sim; here: results, limits, round trips, damaged memory.
+ * What clients do to each other at the same time is tests/sim; here: results, limits, round trips,
+ * damaged memory.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -64,8 +65,9 @@ static void test_basic(void **state)
 
 static void test_key_and_value_sizes(void **state)
 {
-	static const size_t keys[] = { 1, 7, 8, 9, 16, 255, 4096, 65534, 65535 };
-	static const size_t values[] = { 0, 1, 7, 8, 64, 65, 1000, 65536, 196000, 262144, 262145, 300000, 1048576, 3000001 };
+	static const size_t keys[] = {1, 7, 8, 9, 16, 255, 4096, 65534, 65535};
+	static const size_t values[] = {0,     1,      7,      8,      64,     65,      1000,
+					65536, 196000, 262144, 262145, 300000, 1048576, 3000001};
 	struct tarn_session *s = fixture_session(*state, TARN_NO_THREAD);
 	uint8_t *key = malloc(65536), *value = malloc(4 * MIB), *back = malloc(4 * MIB);
 	unsigned i, j;
@@ -78,7 +80,8 @@ static void test_key_and_value_sizes(void **state)
 		for (j = 0; j < sizeof(values) / sizeof(values[0]); j++) {
 			struct tarn_item item = TARN_ITEM_INIT;
 
-			assert_int_equal(tarn_put(s, key, keys[i], value + i, values[j], NULL, NULL), 0);
+			assert_int_equal(
+				tarn_put(s, key, keys[i], value + i, values[j], NULL, NULL), 0);
 			memset(back, 0xee, values[j] + 8);
 			assert_int_equal(tarn_get(s, key, keys[i], back, values[j] + 8, &item), 0);
 			assert_int_equal(item.value_bytes, values[j]);
@@ -86,7 +89,9 @@ static void test_key_and_value_sizes(void **state)
 			/* bytes behind the value are untouched */
 			assert_int_equal(back[values[j]], 0xee);
 			if (values[j])
-				assert_int_equal(tarn_get(s, key, keys[i], back, values[j] - 1, &item), -TARN_ETOOSMALL);
+				assert_int_equal(
+					tarn_get(s, key, keys[i], back, values[j] - 1, &item),
+					-TARN_ETOOSMALL);
 		}
 		assert_int_equal(tarn_delete(s, key, keys[i]), 0);
 	}
@@ -99,7 +104,8 @@ static void test_key_and_value_sizes(void **state)
 static void test_arguments(void **state)
 {
 	struct fixture *f = *state;
-	struct tarn_session *s = fixture_session(f, TARN_NO_THREAD), *reader = fixture_session(f, TARN_NO_THREAD | TARN_READONLY);
+	struct tarn_session *s = fixture_session(f, TARN_NO_THREAD),
+			    *reader = fixture_session(f, TARN_NO_THREAD | TARN_READONLY);
 	struct tarn_put_options options = TARN_PUT_INIT;
 	char byte;
 
@@ -109,7 +115,8 @@ static void test_arguments(void **state)
 	assert_int_equal(tarn_get(s, "a", 0, &byte, 1, NULL), -TARN_EKEYSIZE);
 	assert_int_equal(tarn_get(s, "a", 65536, &byte, 1, NULL), -TARN_EKEYSIZE);
 	assert_int_equal(tarn_put(s, "a", 1, NULL, 1, NULL, NULL), -EINVAL);
-	assert_int_equal(tarn_put(s, "a", 1, "", f->geometry.max_value_bytes + 1, NULL, NULL), -TARN_EVALUESIZE);
+	assert_int_equal(tarn_put(s, "a", 1, "", f->geometry.max_value_bytes + 1, NULL, NULL),
+			 -TARN_EVALUESIZE);
 	assert_non_null(strstr(tarn_last_error_text(), "max_value"));
 	options.flags = 0x80;
 	assert_int_equal(tarn_put(s, "a", 1, "", 0, &options, NULL), -EINVAL);
@@ -273,7 +280,8 @@ static void test_round_trips(void **state)
 	char buffer[8];
 
 	(void)state;
-	plan.keys = 1000; /* one subtable, so that its directory entry is known after the first call */
+	plan.keys =
+		1000; /* one subtable, so that its directory entry is known after the first call */
 	assert_int_equal(fixture_create(&f, &plan), 0);
 	s = fixture_session(&f, TARN_NO_THREAD);
 	cold = fixture_session(&f, TARN_NO_THREAD | TARN_NO_CACHE);
@@ -306,7 +314,7 @@ static void test_round_trips(void **state)
 	fixture_destroy(&f);
 }
 
-/* ---- memory --------------------------------------------------------------------------------------------------- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 static void test_blocks_come_back(void **state)
 {
@@ -348,7 +356,8 @@ static uint32_t pages_in_state(struct fixture *f, uint32_t wanted)
 	uint32_t page, n = 0;
 
 	for (page = 0; page < f->geometry.npages; page++)
-		n += layout_page_state(*fixture_word(f, layout_page_word_offset(&f->geometry, page))) == wanted;
+		n += layout_page_state(*fixture_word(
+			     f, layout_page_word_offset(&f->geometry, page))) == wanted;
 	return n;
 }
 
@@ -439,8 +448,8 @@ static void test_dead_pending(void **state)
 	subtable = layout_page_offset(&f.geometry, 0);
 	for (i = 0; i < 24; i++)
 		if (i % 8)
-			*fixture_word(&f, subtable + 8ull * i) =
-				layout_slot_make(LAYOUT_SLOT_PENDING, i, 2, 9, layout_page_offset(&f.geometry, 3));
+			*fixture_word(&f, subtable + 8ull * i) = layout_slot_make(
+				LAYOUT_SLOT_PENDING, i, 2, 9, layout_page_offset(&f.geometry, 3));
 	s = fixture_session(&f, TARN_NO_THREAD);
 	assert_int_equal(tarn_put(s, "k", 1, "v", 1, NULL, NULL), 0);
 	expect_stored(s, "k", "v");
@@ -465,7 +474,7 @@ static void test_dead_rival(void **state)
 	session_free(s);
 }
 
-/* ---- damaged memory ------------------------------------------------------------------------------------------- */
+/* ---- damaged memory -------------------------------------------------------------------------- */
 
 static void test_damage(void **state)
 {
@@ -482,14 +491,16 @@ static void test_damage(void **state)
 	block = (uint8_t *)f->base + layout_slot_offset(word);
 	for (bit = 0; bit < (48 + 8 + 10) * 8; bit += 5) {
 		block[bit / 8] ^= (uint8_t)(1u << bit % 8);
-		assert_int_equal(tarn_get(s, "damage", 6, buffer, sizeof(buffer), NULL), -TARN_ECORRUPT);
+		assert_int_equal(tarn_get(s, "damage", 6, buffer, sizeof(buffer), NULL),
+				 -TARN_ECORRUPT);
 		assert_int_equal(tarn_put(s, "damage", 6, "x", 1, NULL, NULL), -TARN_ECORRUPT);
 		assert_int_equal(tarn_delete(s, "damage", 6), -TARN_ECORRUPT);
 		block[bit / 8] ^= (uint8_t)(1u << bit % 8);
 	}
 	assert_int_equal(tarn_get(s, "damage", 6, buffer, sizeof(buffer), NULL), 0);
 	/* a slot that names no block at all */
-	*fixture_word(f, slot) = layout_slot_make(LAYOUT_SLOT_COMMITTED, layout_slot_fp(word), layout_slot_class(word), 0, 4096);
+	*fixture_word(f, slot) = layout_slot_make(LAYOUT_SLOT_COMMITTED, layout_slot_fp(word),
+						  layout_slot_class(word), 0, 4096);
 	assert_int_equal(tarn_get(s, "damage", 6, buffer, sizeof(buffer), NULL), -TARN_ECORRUPT);
 	/* and one that names a block of another generation */
 	*fixture_word(f, slot) = word ^ 1ull << 17;
@@ -544,14 +555,14 @@ static void test_pool_full(void **state)
 	fixture_destroy(&f);
 }
 
-/* ---- scan ----------------------------------------------------------------------------------------------------- */
+/* ---- scan ------------------------------------------------------------------------------------ */
 
 static void test_scan(void **state)
 {
 	struct fixture *f = *state;
 	struct tarn_session *s = fixture_session(f, TARN_NO_THREAD);
 	char *long_key = malloc(60000), key[32];
-	uint8_t seen[3000] = { 0 };
+	uint8_t seen[3000] = {0};
 	unsigned i, n = 0, longs = 0;
 	struct tarn_scan *scan;
 	struct tarn_item item = TARN_ITEM_INIT;
@@ -595,8 +606,8 @@ static void test_scan(void **state)
 static void test_stats(void **state)
 {
 	struct tarn_session *s = fixture_session(*state, TARN_NO_THREAD);
-	struct tarn_session_stats stats = { .size = sizeof(stats) };
-	struct tarn_pool_info info = { .size = sizeof(info) };
+	struct tarn_session_stats stats = {.size = sizeof(stats)};
+	struct tarn_pool_info info = {.size = sizeof(info)};
 	char byte;
 
 	assert_int_equal(tarn_put(s, "s", 1, "x", 1, NULL, NULL), 0);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * test-layout.c - the pool's format: bit positions, size classes, placing the parts, refusing superblocks that lie
+ * test-layout.c - the pool's format: bit positions, size classes, placing the parts, refusing
+ * superblocks that lie
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -27,7 +28,8 @@ static void test_slot_word(void **state)
 	assert_true(layout_slot_make(LAYOUT_SLOT_EMPTY, 0, 0x1f, 0, 0) == 0x1f000);
 	assert_true(layout_slot_make(LAYOUT_SLOT_EMPTY, 0, 0, 0xffff, 0) == 0x1ffe0000);
 	assert_true(layout_slot_make(LAYOUT_SLOT_EMPTY, 0, 0, 0, 64) == 1ull << 29);
-	assert_int_equal(layout_slot_state(layout_slot_with_state(word, LAYOUT_SLOT_COMMITTED)), LAYOUT_SLOT_COMMITTED);
+	assert_int_equal(layout_slot_state(layout_slot_with_state(word, LAYOUT_SLOT_COMMITTED)),
+			 LAYOUT_SLOT_COMMITTED);
 }
 
 static void test_other_words(void **state)
@@ -46,7 +48,8 @@ static void test_other_words(void **state)
 	assert_int_equal(layout_page_class(page), 31);
 	assert_int_equal(layout_page_owner(page), 0xfedc);
 	assert_true(layout_page_generation(page) == 0x123456789a);
-	assert_true(layout_page_generation(layout_page_next(page, LAYOUT_PAGE_FULL, 3, 0)) == 0x123456789b);
+	assert_true(layout_page_generation(layout_page_next(page, LAYOUT_PAGE_FULL, 3, 0)) ==
+		    0x123456789b);
 	assert_int_equal(layout_directory_page(entry), 0x89abcdef);
 	assert_int_equal(layout_directory_depth(entry), 13);
 	assert_int_equal(layout_directory_state(entry), LAYOUT_DIRECTORY_MIGRATING);
@@ -59,11 +62,11 @@ static void test_classes(void **state)
 	uint32_t class, bytes;
 
 	(void)state;
-	for (class = 0; class < LAYOUT_CLASSES; class++) {
+	for (class = 0; class < LAYOUT_CLASSES; class ++) {
 		assert_int_equal(layout_class_bytes(class) % LAYOUT_UNIT, 0);
 		assert_true(layout_class_blocks(class) >= 1);
 	}
-	for (class = 2; class <= LAYOUT_CLASS_MAX; class++) {
+	for (class = 2; class <= LAYOUT_CLASS_MAX; class ++) {
 		assert_true(layout_class_bytes(class) > layout_class_bytes(class - 1));
 		/* at a page's end less than a fiftieth is lost, or less than a block */
 		assert_true(LAYOUT_PAGE_BYTES % layout_class_bytes(class) < LAYOUT_PAGE_BYTES / 25);
@@ -77,14 +80,16 @@ static void test_classes(void **state)
 	assert_int_equal(layout_class_for_counter(1), LAYOUT_CLASS_COUNTER);
 	assert_int_equal(layout_class_for_counter(72), LAYOUT_CLASS_COUNTER);
 	assert_int_equal(layout_class_for_counter(73), LAYOUT_CLASS_COUNTER_LARGE);
-	assert_true(layout_block_bytes(LAYOUT_KIND_COUNTER, 65535, 8) <= layout_class_bytes(LAYOUT_CLASS_COUNTER_LARGE));
+	assert_true(layout_block_bytes(LAYOUT_KIND_COUNTER, 65535, 8) <=
+		    layout_class_bytes(LAYOUT_CLASS_COUNTER_LARGE));
 	/* the largest value's list of extents fits a block together with the longest key */
-	assert_true(layout_block_bytes(LAYOUT_KIND_EXTENTS, 65535, LAYOUT_MAX_VALUE_BYTES) <= LAYOUT_BLOCK_MAX);
+	assert_true(layout_block_bytes(LAYOUT_KIND_EXTENTS, 65535, LAYOUT_MAX_VALUE_BYTES) <=
+		    LAYOUT_BLOCK_MAX);
 }
 
 static void test_hash(void **state)
 {
-	uint32_t used[9] = { 0 }, i, groups = 3;
+	uint32_t used[9] = {0}, i, groups = 3;
 	struct layout_hash a = layout_hash_key("a", 1, 1), b = layout_hash_key("a", 1, 2);
 
 	(void)state;
@@ -109,7 +114,7 @@ static void test_hash(void **state)
 
 static void test_format(void **state)
 {
-	static const uint64_t sizes[] = { 1ull << 20, 4ull << 20, 64ull << 20, 1ull << 30 };
+	static const uint64_t sizes[] = {1ull << 20, 4ull << 20, 64ull << 20, 1ull << 30};
 	unsigned i;
 
 	(void)state;
@@ -121,9 +126,13 @@ static void test_format(void **state)
 		assert_int_equal(fixture_create(&f, &plan), 0);
 		assert_true(layout_page_offset(&f.geometry, f.geometry.npages) <= sizes[i]);
 		/* not more than a tenth and 1 MiB is spent on tables */
-		assert_true((uint64_t)f.geometry.npages * LAYOUT_PAGE_BYTES + sizes[i] / 10 + (1u << 20) >= sizes[i]);
+		assert_true((uint64_t)f.geometry.npages * LAYOUT_PAGE_BYTES + sizes[i] / 10 +
+				    (1u << 20) >=
+			    sizes[i]);
 		for (page = 0; page < f.geometry.npages; page++)
-			index += layout_page_state(*fixture_word(&f, layout_page_word_offset(&f.geometry, page))) == LAYOUT_PAGE_INDEX;
+			index += layout_page_state(*fixture_word(
+					 &f, layout_page_word_offset(&f.geometry, page))) ==
+				 LAYOUT_PAGE_INDEX;
 		assert_int_equal(index, 1u << *fixture_word(&f, LAYOUT_GLOBAL_DEPTH_OFFSET));
 		assert_int_equal(*fixture_word(&f, LAYOUT_CURSOR_OFFSET), index);
 		fixture_destroy(&f);
@@ -154,10 +163,14 @@ static void test_format_refuses(void **state)
 	fixture_destroy(&f);
 }
 
-/* Each 8 bytes of a good superblock overwritten by each of some bad numbers: accepted only if all offsets still lie inside. */
+/*
+ * Each 8 bytes of a good superblock overwritten by each of some bad numbers: accepted only if all
+ * offsets still lie inside.
+ */
 static void test_superblock_lies(void **state)
 {
-	static const uint64_t bad[] = { 0, 1, 63, 4095, 1ull << 31, 1ull << 40, UINT64_MAX - 7, UINT64_MAX };
+	static const uint64_t bad[] = {
+		0, 1, 63, 4095, 1ull << 31, 1ull << 40, UINT64_MAX - 7, UINT64_MAX};
 	struct layout_plan plan = fixture_plan(4ull << 20);
 	struct layout_superblock sb;
 	struct fixture f;
@@ -177,7 +190,8 @@ static void test_superblock_lies(void **state)
 			assert_true(layout_client_offset(&g, g.max_clients) <= g.page_table_offset);
 			assert_true(layout_page_word_offset(&g, g.npages) <= g.ready_rings_offset);
 			assert_true(layout_ring_offset(&g, LAYOUT_CLASSES) <= g.directory_offset);
-			assert_true(layout_directory_offset(&g, 1ull << g.max_depth) <= g.free_map_offset);
+			assert_true(layout_directory_offset(&g, 1ull << g.max_depth) <=
+				    g.free_map_offset);
 		}
 	}
 	memcpy(&sb, f.base, sizeof(sb));
@@ -191,12 +205,13 @@ static void test_superblock_lies(void **state)
 
 static void test_block_valid(void **state)
 {
-	uint8_t memory[256] __attribute__((aligned(8))) = { 0 };
+	uint8_t memory[256] __attribute__((aligned(8))) = {0};
 	struct layout_block *block = (struct layout_block *)memory;
 	unsigned i;
 
 	(void)state;
-	*block = (struct layout_block){ .generation = 5, .key_length = 3, .kind = LAYOUT_KIND_VALUE, .value_length = 10 };
+	*block = (struct layout_block){
+		.generation = 5, .key_length = 3, .kind = LAYOUT_KIND_VALUE, .value_length = 10};
 	memcpy(block + 1, "key", 3);
 	memcpy(memory + layout_value_offset(3), "0123456789", 10);
 	block->checksum = layout_block_checksum(block, 640);
@@ -238,9 +253,11 @@ static void test_block_place(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_slot_word),     cmocka_unit_test(test_other_words),    cmocka_unit_test(test_classes),
-		cmocka_unit_test(test_hash),	      cmocka_unit_test(test_format),	     cmocka_unit_test(test_format_refuses),
-		cmocka_unit_test(test_superblock_lies), cmocka_unit_test(test_block_valid), cmocka_unit_test(test_block_place),
+		cmocka_unit_test(test_slot_word),       cmocka_unit_test(test_other_words),
+		cmocka_unit_test(test_classes),         cmocka_unit_test(test_hash),
+		cmocka_unit_test(test_format),          cmocka_unit_test(test_format_refuses),
+		cmocka_unit_test(test_superblock_lies), cmocka_unit_test(test_block_valid),
+		cmocka_unit_test(test_block_place),
 	};
 
 	return cmocka_run_group_tests_name("layout", tests, NULL, NULL);

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * test-threads.c - four threads, each with its own session, on one pool: what `--enable-sanitizers=thread` looks at
+ * test-threads.c - four threads, each with its own session, on one pool: what
+ * `--enable-sanitizers=thread` looks at
  *
- * Values check themselves (a key's value is a repetition of one number that some thread wrote for it), counters of each thread add up.
+ * Values check themselves (a key's value is a repetition of one number that some thread wrote for
+ * it), counters of each thread add up.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,8 +17,8 @@
 #include "fixture.h"
 
 #define THREADS 4u
-#define KEYS 64u
-#define ROUNDS 20000u
+#define KEYS    64u
+#define ROUNDS  20000u
 
 struct worker {
 	pthread_t thread;
@@ -73,7 +75,7 @@ static void *work(void *arg)
 static void test_threads(void **state)
 {
 	struct layout_plan plan = fixture_plan(64ull << 20);
-	struct worker workers[THREADS] = { 0 };
+	struct worker workers[THREADS] = {0};
 	int64_t sum = 0, added = 0, value;
 	struct fixture f;
 	uint64_t counter;
@@ -108,7 +110,7 @@ static void test_threads(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(test_threads) };
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_threads)};
 
 	return cmocka_run_group_tests_name("threads", tests, NULL, NULL);
 }

@@ -24,7 +24,9 @@ static void test_local(void **state)
 	assert_string_equal(u.path, "/run/tarn/tarn.sock");
 	assert_string_equal(u.pool, "main");
 	assert_false(u.read_only);
-	assert_int_equal(uri_parse("tarn:a%20b%3f?pool=x.y-z_1&readonly=1&timeout=250&key=/etc/k%26", &u), 0);
+	assert_int_equal(
+		uri_parse("tarn:a%20b%3f?pool=x.y-z_1&readonly=1&timeout=250&key=/etc/k%26", &u),
+		0);
 	assert_string_equal(u.path, "a b?");
 	assert_string_equal(u.key_file, "/etc/k&");
 	assert_true(u.read_only);
@@ -53,11 +55,38 @@ static void test_remote(void **state)
 static void test_refused(void **state)
 {
 	static const char *const bad[] = {
-		"", "tarn", "tarn:", "redis:/x?pool=a", "tarn:/x", "tarn:/x?pool=", "tarn:/x?pool=a/b", "tarn:/x?pool=a&pool=b",
-		"tarn:/x?pool=a&color=red", "tarn:/x?pool", "tarn:/x?pool=a&readonly=2", "tarn:/x?pool=a&timeout=0",
-		"tarn:/x?pool=a&timeout=3600001", "tarn:/x?pool=a&timeout=1s", "tarn:/x%?pool=a", "tarn:/x%4?pool=a", "tarn:/x%00?pool=a",
-		"tarn:/x%zz?pool=a", "tarn:/x?pool=a&key=", "tarn://", "tarn://h", "tarn:///p", "tarn://h:/p", "tarn://h:0/p",
-		"tarn://h:65536/p", "tarn://h:1x/p", "tarn://::1/p", "tarn://[::1/p", "tarn://[::1]x/p", "tarn://[]/p", "tarn://h/", "tarn://h/a b",
+		"",
+		"tarn",
+		"tarn:",
+		"redis:/x?pool=a",
+		"tarn:/x",
+		"tarn:/x?pool=",
+		"tarn:/x?pool=a/b",
+		"tarn:/x?pool=a&pool=b",
+		"tarn:/x?pool=a&color=red",
+		"tarn:/x?pool",
+		"tarn:/x?pool=a&readonly=2",
+		"tarn:/x?pool=a&timeout=0",
+		"tarn:/x?pool=a&timeout=3600001",
+		"tarn:/x?pool=a&timeout=1s",
+		"tarn:/x%?pool=a",
+		"tarn:/x%4?pool=a",
+		"tarn:/x%00?pool=a",
+		"tarn:/x%zz?pool=a",
+		"tarn:/x?pool=a&key=",
+		"tarn://",
+		"tarn://h",
+		"tarn:///p",
+		"tarn://h:/p",
+		"tarn://h:0/p",
+		"tarn://h:65536/p",
+		"tarn://h:1x/p",
+		"tarn://::1/p",
+		"tarn://[::1/p",
+		"tarn://[::1]x/p",
+		"tarn://[]/p",
+		"tarn://h/",
+		"tarn://h/a b",
 		"tarn:/x?pool=aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
 	};
 	char *longest = malloc(10000);
@@ -81,7 +110,9 @@ static void test_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_local), cmocka_unit_test(test_remote), cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_local),
+		cmocka_unit_test(test_remote),
+		cmocka_unit_test(test_refused),
 	};
 
 	return cmocka_run_group_tests_name("uri", tests, NULL, NULL);
