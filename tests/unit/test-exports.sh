@@ -1,0 +1,46 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-2-Clause
+# libtarn.so exports what tarn.h marks TARN_API, all of it, and nothing else.
+
+# Lists of symbols are split into words on purpose.
+# shellcheck disable=SC2086
+
+library=${TARN_BUILDDIR:?}/.libs/libtarn.so
+header=${TARN_SRCDIR:?}/client/include/tarn/tarn.h
+
+if [[ ! -e $library ]]; then
+	echo "1..0 # SKIP there is no shared libtarn in this build (--disable-shared)"
+	exit 0
+fi
+
+# The version node itself is an absolute symbol ("A").
+# $NM is libtool's choice, with options ("nm -B").
+exported=$(${NM:-nm} -D --defined-only "$library" | awk '$2 != "A" { sub(/@.*/, "", $3); print $3 }' | LC_ALL=C sort)
+# A declaration may go on over several lines; its name is the word in front of the first parenthesis.
+declared=$(tr '\n' ' ' <"$header" | grep -o 'TARN_API [^;{]*;' | sed -n 's/^[^(]*[ *]\(tarn_[a-z0-9_]*\)(.*/\1/p' |
+	sed 's/TARN_MUST_CHECK//' | LC_ALL=C sort)
+
+echo 1..3
+foreign=$(grep -v '^tarn_' <<<"$exported")
+if [[ -n $exported && -z $foreign ]]; then
+	echo "ok 1 - only tarn_* is exported"
+else
+	echo "not ok 1 - only tarn_* is exported"
+	printf '# also exported: %s\n' $foreign
+fi
+
+missing=$(comm -13 <(echo "$exported") <(echo "$declared"))
+if [[ -n $declared && -z $missing ]]; then
+	echo "ok 2 - everything that tarn.h declares is exported"
+else
+	echo "not ok 2 - everything that tarn.h declares is exported"
+	printf '# declared, not exported: %s\n' $missing
+fi
+
+hidden=$(comm -23 <(echo "$exported") <(echo "$declared"))
+if [[ -z $hidden ]]; then
+	echo "ok 3 - everything exported is declared in tarn.h"
+else
+	echo "not ok 3 - everything exported is declared in tarn.h"
+	printf '# exported, not declared: %s\n' $hidden
+fi
