@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * control.h - questions to the daemon itself, as JSON over its unix socket
+ */
+#pragma once
+
+#include <jansson.h>
+
+#include "cli.h"
+
+/* Asks and waits for the answer up to the time limit. 0, or an exit code after complaining. */
+int control_ask(struct cli *cli, const char *question, json_t **ret_answer);
