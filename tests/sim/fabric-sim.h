@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * fabric-sim.h - a pool in plain memory, several clients' endpoints on it, one thread, virtual time
+ *
+ * The endpoints are fabric.h's, so the client's real code runs on them. Nothing happens by itself: schedule.c decides which
+ * endpoint takes the next step, and one step is one word of one request. All chance comes from sim_random(): one seed is one
+ * schedule.
+ *
+ * What may happen is what docs/protocol.md sections 1 and 3 allow, and all of it:
+ *  - requests of an endpoint in order, word by word, words of one request in any order, adjacent READs mixed
+ *  - a request takes effect up to G - D after it was posted (T3); a completion is seen any time later
+ *  - a client may be stopped between looking at the clock and posting, for any time up to cache_max_age
+ *  - with `stoppable` (shared memory): also between any two words of a post
+ *  - a client dies, or loses its connection: what has not taken effect never does, its last WRITE may be half done
+ * and, when a tuning says so, two faults that it does not allow (late_writes, and flips made by schedule.c).
+ */
+#ifndef TARN_FABRIC_SIM_H
+#define TARN_FABRIC_SIM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "fabric.h"
+#include "layout.h"
+#include "wire.h"
+
+#define SIM_CLIENTS 4u
+#define SIM_NEVER UINT64_MAX
+
+struct sim_tuning {
+	uint32_t tick_ns;      /* a step takes up to this long */
+	uint32_t delays;       /* per 1024: a post waits before it takes effect */
+	uint32_t stalls;       /* per 1024: a client is stopped before it sees a completion */
+	uint32_t post_stalls;  /* per 1024: before it posts; stoppable: per 16384, before any word */
+	uint64_t longest_stall_ns;
+	bool shuffle;          /* words of a request in any order */
+	bool stoppable;        /* clients as on shared memory: T3 does not bind them */
+	bool faa;              /* atomics in a nic domain: counters by FAA */
+	bool reads_late;       /* a READ may take effect after later requests that are not fenced: allowed by InfiniBand's rules */
+	uint32_t calm_clients; /* bit: this client has neither stalls nor delays */
+	bool wraps;            /* many stalls last until generations come again */
+	bool late_writes;      /* fault: words of a WRITE take effect after the requests behind it */
+};
+
+/* A request on its way. */
+struct sim_flight {
+	struct fabric_request request;
+	uint8_t data[FABRIC_INLINE_BYTES]; /* FABRIC_INLINE */
+	uint32_t pieces, done;             /* words that it touches; how many have taken effect */
+	uint32_t first, stride;            /* their order */
+	bool finished;
+	bool last;     /* of its post */
+	void *cookie;  /* of its post */
+	uint64_t ready_ns; /* earliest time of its effect */
+	uint64_t due_ns;   /* latest */
+};
+
+struct sim_done {
+	struct fabric_completion completion;
+	uint64_t visible_ns;
+};
+
+#define SIM_DONE_MAX 8u
+
+enum sim_rpc_state { SIM_RPC_NONE, SIM_RPC_ASKED, SIM_RPC_ADDING, SIM_RPC_ADDED };
+struct sim_rpc {
+	enum sim_rpc_state state;
+	uint8_t message[WIRE_RPC_MAX_BYTES];
+	size_t bytes, capacity;
+	void *reply, *cookie;
+	bool cancelled;     /* nobody waits for it any more */
+	uint64_t ready_ns;
+	struct wire_rpc rpc; /* decoded, from SIM_RPC_ADDING on */
+	uint64_t value_offset;
+	int64_t value;
+};
+
+struct sim_endpoint {
+	struct fabric_endpoint base;
+	struct sim *sim;
+	unsigned client;
+	bool open, dead, broken; /* dead: killed, takes no step any more. broken: told -TARN_ESESSION */
+	bool idle; /* its client has ended */
+	struct sim_flight *flights; /* ring */
+	uint32_t size, head, count;
+	uint64_t frozen_ns; /* no step before this */
+	struct sim_done done[SIM_DONE_MAX];
+	uint32_t done_head, done_count;
+	struct sim_rpc rpc;
+};
+
+/* A word of a WRITE that is late (fault). */
+struct sim_late {
+	unsigned client;
+	uint32_t bytes;
+	uint64_t offset, step;
+	uint8_t data[8];
+};
+#define SIM_LATE_MAX 32u
+
+struct sim {
+	uint8_t *pool, *pristine;
+	uint64_t bytes;
+	uint64_t *dirty_map; /* bit: this cache line is not as in pristine */
+	uint32_t *dirty;     /* list of those */
+	uint32_t dirty_count;
+	struct layout_geometry geometry;
+	struct sim_tuning tuning;
+	uint64_t random;
+	uint64_t now_ns, step;
+	uint64_t epoch, next_epoch_ns;
+	uint64_t daemon_stopped_ns; /* no epochs before this */
+	uint64_t longest_prepost_ns;
+	struct sim_endpoint endpoints[SIM_CLIENTS];
+	struct sim_late late[SIM_LATE_MAX];
+	uint32_t late_count;
+	struct sim_daemon *daemon; /* sim-daemon.c */
+	FILE *trace;
+};
+
+/* A formatted pool in which nothing but the index is in use; all else is done by the caller, then sim_keep() makes that the state to return to. */
+struct sim *sim_create(const struct layout_plan *plan);
+void sim_keep(struct sim *sim);
+void sim_free(struct sim *sim);
+/* Back to the kept state, with a new seed and no tuning at all. Undoes only what was touched. */
+void sim_reset(struct sim *sim, uint64_t seed);
+/* To be called before the first endpoint connects. */
+void sim_tune(struct sim *sim, const struct sim_tuning *tuning);
+/* The daemon's clock of the pool begins at this epoch. */
+void sim_set_epoch(struct sim *sim, uint64_t epoch);
+
+uint64_t sim_random(struct sim *sim);
+static inline uint64_t sim_below(struct sim *sim, uint64_t n) { return sim_random(sim) % n; }
+static inline bool sim_chance(struct sim *sim, uint32_t per_1024) { return sim_random(sim) % 1024 < per_1024; }
+/* A length for a stall: around D, E, G, or much longer; never above `longest`. */
+uint64_t sim_stall(struct sim *sim, uint64_t longest_ns);
+
+/* Memory, as the scheduler and the daemon change it. */
+void sim_write(struct sim *sim, uint64_t offset, const void *data, uint64_t bytes);
+static inline uint64_t sim_word(const struct sim *sim, uint64_t offset)
+{
+	return *(const uint64_t *)(const void *)(sim->pool + offset);
+}
+static inline void sim_set_word(struct sim *sim, uint64_t offset, uint64_t word) { sim_write(sim, offset, &word, 8); }
+
+/* Time, and with it the epoch. */
+void sim_advance(struct sim *sim, uint64_t ns);
+
+struct fabric_endpoint *sim_connect(struct sim *sim, unsigned client);
+/* The client dies: nothing more of it takes effect. */
+void sim_kill(struct sim *sim, unsigned client);
+/* The client loses its connection: the same, but it lives and is told. */
+void sim_break(struct sim *sim, unsigned client);
+
+/* When can this endpoint's queue take its next step? SIM_NEVER: it is empty. */
+uint64_t sim_ready(const struct sim_endpoint *ep);
+/* Has the queue to take steps before time goes on? */
+bool sim_due(const struct sim_endpoint *ep);
+void sim_step(struct sim_endpoint *ep);
+/* When will poll have something? SIM_NEVER: nothing is known to come. */
+uint64_t sim_visible(const struct sim_endpoint *ep);
+/* Puts a completion into the endpoint's queue. */
+void sim_complete(struct sim_endpoint *ep, const struct fabric_completion *completion);
+/* Applies late words whose time has come (`all`: every one). */
+void sim_late_step(struct sim *sim, bool all);
+
+void sim_tracef(struct sim *sim, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Says in words what stands at an offset. */
+const char *sim_where(const struct sim *sim, uint64_t offset, char *buffer, size_t bytes);
+
+/* ---- sim-daemon.c: the part of the daemon that a schedule needs ---- */
+
+struct sim_daemon *sim_daemon_create(struct sim *sim);
+void sim_daemon_free(struct sim_daemon *daemon);
+void sim_daemon_reset(struct sim_daemon *daemon);
+/* Pages that the keeper looks after, and how many blocks at the start of each. */
+void sim_daemon_watch(struct sim_daemon *daemon, uint32_t page, uint32_t blocks);
+/* One step of the keeper, if it has something to do now. */
+bool sim_keeper_ready(const struct sim_daemon *daemon);
+uint64_t sim_keeper_next(const struct sim_daemon *daemon); /* when it will look again; SIM_NEVER: there is nothing to look after */
+void sim_keeper_step(struct sim_daemon *daemon);
+/* One step of an RPC that waits. */
+uint64_t sim_rpc_ready(const struct sim_endpoint *ep);
+void sim_rpc_step(struct sim_endpoint *ep);
+/* Puts a page into its class's ready ring. */
+void sim_ring_push(struct sim *sim, uint32_t class, uint32_t page);
+
+#endif
