@@ -17,24 +17,25 @@ struct entry {
 	uint64_t high; /* of the hash; the other half chose the set and is compared, too */
 	uint64_t low;
 	uint64_t word; /* 0: unused */
-	/* slot offset / 8 : 38 | time in units of 2^24 ns since the cache was made : 26 */
-	uint64_t place;
+	uint64_t place; /* slot offset / 8 : 38 | epoch in which the word was seen : 26 */
 };
 
 #define PLACE_SLOT_BITS 38
-/* 17 ms; 26 bits of it are 13 days, checked against the age at each use */
-#define TIME_SHIFT      24
-#define TIME_MASK       ((1ull << 26) - 1)
+#define EPOCH_MASK      ((1ull << 26) - 1)
+#define GENERATIONS     (1ull << LAYOUT_GEN_BITS)
+/*
+ * Epochs by which the one that we know may be behind (1), and that may begin while a CAS is under
+ * way (2, in G - D): tests/model/FINDINGS.md, 1.
+ */
+#define MARGIN          3u
 
 struct cache {
 	struct entry *entries;
-	uint64_t sets;    /* power of two */
-	uint64_t max_age; /* in units */
-	/* unit of time up to which old entries were swept, so that 26 bits never wrap unnoticed */
-	uint64_t swept;
+	uint64_t sets;  /* power of two */
+	uint64_t swept; /* epoch of the last sweep, so that 26 bits never wrap unnoticed */
 };
 
-int cache_create(const struct layout_geometry *geometry, uint64_t bytes, struct cache **ret_cache)
+int cache_create(uint64_t bytes, struct cache **ret_cache)
 {
 	struct cache *c = calloc(1, sizeof(*c));
 	uint64_t sets = 1;
@@ -50,9 +51,6 @@ int cache_create(const struct layout_geometry *geometry, uint64_t bytes, struct 
 	}
 	memset(c->entries, 0, sets * 2 * sizeof(struct entry));
 	c->sets = sets;
-	c->max_age = (geometry->epoch_ns << LAYOUT_GEN_BITS) / 4 >> TIME_SHIFT;
-	if (c->max_age > TIME_MASK / 4)
-		c->max_age = TIME_MASK / 4;
 	*ret_cache = c;
 	return 0;
 }
@@ -65,16 +63,26 @@ void cache_free(struct cache *cache)
 	free(cache);
 }
 
-/*
- * The 26 bits wrap after 13 days: entries that nobody touched for a quarter of that are thrown out
- * before they can look young.
- */
-static void sweep(struct cache *c, uint64_t unit)
+/* Entries that nobody touched for a quarter of 2^26 epochs go before they can look young. */
+static void sweep(struct cache *c, uint64_t epoch)
 {
-	if (unit - c->swept < TIME_MASK / 4)
+	if (epoch - c->swept < EPOCH_MASK / 4)
 		return;
-	c->swept = unit;
+	c->swept = epoch;
 	memset(c->entries, 0, c->sets * 2 * sizeof(struct entry));
+}
+
+/*
+ * Can the word have been replaced and come back since it was seen? A generation comes again 4096
+ * epochs after its block was dated, however short ago the word was seen: so no multiple of 4096
+ * epochs since that date may have passed since then, nor be about to.
+ */
+static bool still_unique(const struct entry *e, uint64_t epoch)
+{
+	uint64_t since_seen = (epoch - (e->place >> PLACE_SLOT_BITS)) & EPOCH_MASK;
+	uint64_t since_dated = (epoch - layout_slot_gen(e->word)) % GENERATIONS;
+
+	return since_seen <= since_dated && since_dated < GENERATIONS - MARGIN;
 }
 
 static struct entry *set_of(struct cache *c, struct layout_hash hash)
@@ -87,13 +95,12 @@ static bool is(const struct entry *e, struct layout_hash hash)
 	return e->word && e->low == hash.low && e->high == hash.high;
 }
 
-bool cache_find(struct cache *c, struct layout_hash hash, uint64_t now, uint64_t *ret_slot,
+bool cache_find(struct cache *c, struct layout_hash hash, uint64_t epoch, uint64_t *ret_slot,
 		uint64_t *ret_word)
 {
 	struct entry *e = set_of(c, hash);
-	uint64_t unit = now >> TIME_SHIFT;
 
-	sweep(c, unit);
+	sweep(c, epoch);
 	if (!is(e, hash)) {
 		struct entry first = e[0];
 
@@ -102,27 +109,26 @@ bool cache_find(struct cache *c, struct layout_hash hash, uint64_t now, uint64_t
 		e[0] = e[1];
 		e[1] = first;
 	}
-	if (((unit - (e->place >> PLACE_SLOT_BITS)) & TIME_MASK) > c->max_age) {
-		e->word = 0;
+	if (!still_unique(e, epoch))
 		return false;
-	}
 	*ret_slot = (e->place & ((1ull << PLACE_SLOT_BITS) - 1)) * 8;
 	*ret_word = e->word;
 	return true;
 }
 
-void cache_add(struct cache *c, struct layout_hash hash, uint64_t now, uint64_t slot, uint64_t word)
+void cache_add(struct cache *c, struct layout_hash hash, uint64_t epoch, uint64_t slot,
+	       uint64_t word)
 {
 	struct entry *e = set_of(c, hash);
 
-	sweep(c, now >> TIME_SHIFT);
+	sweep(c, epoch);
 	if (!is(e, hash) && (e->word || is(e + 1, hash)))
 		e++;
 	*e = (struct entry){
 		.high = hash.high,
 		.low = hash.low,
 		.word = word,
-		.place = slot / 8 | (now >> TIME_SHIFT & TIME_MASK) << PLACE_SLOT_BITS,
+		.place = slot / 8 | (epoch & EPOCH_MASK) << PLACE_SLOT_BITS,
 	};
 }
 

@@ -4,8 +4,8 @@
  *
  * Bounded memory, two entries a cache line, identified by all 128 bits of the hash (a cached put
  * overwrites a slot without reading the key). Holds committed slot words of plain values and
- * counters only. An entry older than a quarter of the time in which a generation can repeat is not
- * used (cache_max_age, docs/protocol.md section 2).
+ * counters only. An entry is offered only while its word cannot have been replaced and come back
+ * since it was seen (docs/protocol.md section 2).
  */
 #ifndef TARN_CACHE_H
 #define TARN_CACHE_H
@@ -17,14 +17,17 @@
 
 struct cache;
 
-int cache_create(const struct layout_geometry *geometry, uint64_t bytes, struct cache **ret_cache);
+int cache_create(uint64_t bytes, struct cache **ret_cache);
 void cache_free(struct cache *cache);
 
-/* True, with slot offset and word, when the key's location is known and young enough. */
-bool cache_find(struct cache *cache, struct layout_hash hash, uint64_t now, uint64_t *ret_slot,
+/*
+ * True, with slot offset and word, when the key's location is known and good. `epoch`: the one that
+ * is known now, at most one behind the pool's.
+ */
+bool cache_find(struct cache *cache, struct layout_hash hash, uint64_t epoch, uint64_t *ret_slot,
 		uint64_t *ret_word);
-/* A location that was read or written by an operation whose first READ was at `now`. */
-void cache_add(struct cache *cache, struct layout_hash hash, uint64_t now, uint64_t slot,
+/* A location that was read or written; `epoch` was known before the first READ that saw it. */
+void cache_add(struct cache *cache, struct layout_hash hash, uint64_t epoch, uint64_t slot,
 	       uint64_t word);
 void cache_remove(struct cache *cache, struct layout_hash hash);
 

@@ -204,6 +204,22 @@ static inline void collect_rival(struct kv_op *op, unsigned pair, unsigned bucke
 			(struct kv_candidate){.slot = slot, .word = word};
 }
 
+/* What the READ that came after our slot was pending shows. */
+static int look_for_rivals(struct kv_op *op)
+{
+	if (kv_too_old(op) || !headers_unchanged(op))
+		return withdraw(op, false);
+	/* the strangers of the first READ stay in front, the rivals come behind */
+	op->candidate_count = op->batch_begin = op->stranger_count;
+	op->moved = false;
+	if (!MUTATED(MUTATION_PENDING_REREAD))
+		kv_each_slot(op, op->again, collect_rival);
+	if (op->moved)
+		return withdraw(op, true);
+	op->state = op->candidate_count > op->stranger_count ? KV_RIVALS : KV_COMMIT;
+	return KV_GO_ON;
+}
+
 int kv_insert(struct kv_op *op)
 {
 	struct fabric_request requests[] = {
@@ -211,26 +227,31 @@ int kv_insert(struct kv_op *op)
 		kv_read(op->pair_offsets[0], op->again[0], LAYOUT_PAIR_BYTES),
 		kv_read(op->pair_offsets[1], op->again[1], LAYOUT_PAIR_BYTES),
 	};
-	unsigned strangers = op->candidate_count;
 
 	if (!op->posted) {
 		op->named = true;
+		op->stranger_count = op->candidate_count;
 		return kv_post(op, requests, 3);
 	}
 	op->posted = false;
-	if (op->seen != 0)
-		return kv_restart(op, false);
-	if (kv_too_old(op) || !headers_unchanged(op))
-		return withdraw(op, false);
-	/* the strangers of the first READ stay in front, the rivals come behind */
-	op->batch_begin = strangers;
-	op->moved = false;
-	if (!MUTATED(MUTATION_PENDING_REREAD))
-		kv_each_slot(op, op->again, collect_rival);
-	if (op->moved)
-		return withdraw(op, true);
-	op->state = op->candidate_count > strangers ? KV_RIVALS : KV_COMMIT;
-	return KV_GO_ON;
+	return op->seen != 0 ? kv_restart(op, false) : look_for_rivals(op);
+}
+
+/*
+ * A rival could not be killed: it has given way, or has committed. Still pending, we look again: if
+ * we gave way, too, the two could push each other out without end.
+ */
+int kv_reread(struct kv_op *op)
+{
+	struct fabric_request requests[] = {
+		kv_read(op->pair_offsets[0], op->again[0], LAYOUT_PAIR_BYTES),
+		kv_read(op->pair_offsets[1], op->again[1], LAYOUT_PAIR_BYTES),
+	};
+
+	if (!op->posted)
+		return kv_post(op, requests, 2);
+	op->posted = false;
+	return look_for_rivals(op);
 }
 
 /* ---- rivals ---------------------------------------------------------------------------------- */
@@ -329,9 +350,9 @@ int kv_kill(struct kv_op *op)
 	/* without a slot of our own we were only making room */
 	if (!op->own_slot)
 		return kv_restart(op, false);
-	if ((!all && !MUTATED(MUTATION_KILL_RULE)) || kv_too_old(op))
+	if (kv_too_old(op))
 		return withdraw(op, false);
-	op->state = KV_COMMIT;
+	op->state = all || MUTATED(MUTATION_KILL_RULE) ? KV_COMMIT : KV_REREAD;
 	return KV_GO_ON;
 }
 

@@ -10,7 +10,7 @@
  *	BEGIN -> [EPOCH] -> [CLAIM, EXTENTS] PREPARE -> [CACHED_GET | CACHED_PUT] -> [DIRECTORY] ->
  *	BUCKETS -> CANDIDATES
  *	  found:  get: [GET_EXTENTS, RENEW];  put, delete: UPDATE;  add: ADD_FAA or ADD_RPC
- *	  absent: put, add: INSERT -> [RIVALS -> [KILL]] -> COMMIT;
+ *	  absent: put, add: INSERT -> [RIVALS -> [KILL -> [REREAD -> RIVALS]]] -> COMMIT;
  *	          out of any of these: WITHDRAW -> BEGIN
  */
 #ifndef TARN_KV_INTERNAL_H
@@ -39,6 +39,7 @@ enum kv_state {
 	KV_INSERT,
 	KV_RIVALS,
 	KV_KILL,
+	KV_REREAD,
 	KV_COMMIT,
 	KV_WITHDRAW,
 	KV_ADD_FAA,
@@ -89,6 +90,7 @@ struct kv_op {
 	/* time */
 	uint64_t started_ns, limit_ns;
 	uint64_t first_read_ns; /* T1 counts from here */
+	uint64_t seen_epoch;    /* known before that READ */
 	uint64_t now_ns;        /* when the clock was read last: after a completion */
 	unsigned attempts;
 
@@ -99,7 +101,7 @@ struct kv_op {
 	uint64_t epoch, depth, entry;
 	/* of the first READ, and rivals behind them */
 	struct kv_candidate candidates[2 * KV_SLOTS];
-	unsigned candidate_count, batch_begin, batch_end;
+	unsigned candidate_count, stranger_count, batch_begin, batch_end;
 	bool moved; /* a tombstone of this fingerprint was read */
 
 	/* what was found */
@@ -241,6 +243,7 @@ int kv_absent(struct kv_op *op);
 int kv_insert(struct kv_op *op);
 int kv_rivals(struct kv_op *op);
 int kv_kill(struct kv_op *op);
+int kv_reread(struct kv_op *op);
 int kv_commit(struct kv_op *op);
 int kv_withdraw(struct kv_op *op);
 

@@ -38,7 +38,7 @@ int kv_get_found(struct kv_op *op)
 		return kv_end(op, -TARN_ENOTFOUND);
 	if (op->session->cache && block->kind != LAYOUT_KIND_EXTENTS &&
 	    layout_slot_state(op->word) == LAYOUT_SLOT_COMMITTED)
-		cache_add(op->session->cache, op->hash, op->started_ns, op->slot, op->word);
+		cache_add(op->session->cache, op->hash, op->seen_epoch, op->slot, op->word);
 	fill_item(op, block);
 	if (op->exists_only)
 		return kv_end(op, 0);
@@ -59,20 +59,17 @@ int kv_cached_get(struct kv_op *op)
 {
 	struct tarn_session *s = op->session;
 	uint32_t bytes = layout_class_bytes(layout_slot_class(op->word));
-	struct fabric_request requests[3] = {
+	struct fabric_request requests[] = {
 		kv_read(op->slot, &op->seen, 8),
 		kv_read(layout_slot_offset(op->word), op->scratch, bytes),
-		kv_read(LAYOUT_EPOCH_OFFSET, &op->epoch, 8),
 	};
 
 	if (!op->posted) {
 		op->first_read_ns = op->started_ns;
-		op->epoch = 0;
-		return kv_post(op, requests, session_epoch_stale(s, op->started_ns) ? 3 : 2);
+		op->seen_epoch = s->epoch;
+		return kv_post(op, requests, 2);
 	}
 	op->posted = false;
-	if (op->epoch)
-		session_epoch_learn(s, op->epoch, op->first_read_ns);
 	op->found = (const struct layout_block *)op->scratch;
 	if (op->seen == op->word && !kv_too_old(op) &&
 	    kv_block_match(op, op->found, op->word) > 0) {

@@ -149,8 +149,11 @@ static void build_image(struct kv_op *op, uint32_t kind, uint64_t value_bytes)
 	};
 	memset(op->image + padded - 8, 0, 8);
 	memcpy(block + 1, op->key, op->key_length);
-	if (kind == LAYOUT_KIND_VALUE && value_bytes)
+	if (kind == LAYOUT_KIND_VALUE && value_bytes) {
+		/* What fills the last word goes into the pool as well: not this process's old memory. */
+		memset(op->image + padded + layout_pad8(value_bytes) - 8, 0, 8);
 		memcpy(op->image + padded, op->value, value_bytes);
+	}
 	else if (kind == LAYOUT_KIND_COUNTER)
 		memcpy(op->image + padded, &op->delta, 8);
 	block->checksum = layout_block_checksum(block, op->block.offset);
@@ -230,7 +233,7 @@ void kv_published(struct kv_op *op, uint64_t slot)
 		alloc_publish(op->session->alloc, layout_slot_offset(image_extents(op)[i].where));
 	alloc_publish(op->session->alloc, op->block.offset);
 	if (op->session->cache && !op->extents_taken)
-		cache_add(op->session->cache, op->hash, op->started_ns, slot, op->new_word);
+		cache_add(op->session->cache, op->hash, op->seen_epoch, slot, op->new_word);
 	op->have_block = false;
 	op->extents_taken = 0;
 }
@@ -311,6 +314,7 @@ int kv_cached_put(struct kv_op *op)
 
 	if (!op->posted) {
 		op->first_read_ns = op->started_ns;
+		op->seen_epoch = s->epoch;
 		n = kv_add_block_writes(op, requests);
 		requests[n++] = kv_cas(op->slot, op->word, op->new_word, &op->seen);
 		return kv_post(op, requests, n);

@@ -108,7 +108,7 @@ int kv_restart(struct kv_op *op, bool backoff)
 					  op->attempts + 1));
 	op->attempts++;
 	s->stats.retries++;
-	/* an old date could come again while caches still know it (cache_max_age): a fresh block */
+	/* with an old date its slot word could be one that somebody knew before: a fresh block */
 	if (op->have_block && now - op->prepared_ns > (s->geometry.epoch_ns << LAYOUT_GEN_BITS) / 4)
 		kv_drop_block(op);
 	op->state = KV_BEGIN;
@@ -196,8 +196,8 @@ static int begin(struct kv_op *op)
 			op->kind == KV_PUT && layout_value_is_large(op->key_length, op->value_bytes)
 				? KV_EXTENTS
 				: KV_PREPARE;
-	else if (op->use_cache && cacheable &&
-		 cache_find(s->cache, op->hash, now, &op->slot, &op->word))
+	else if (op->use_cache && cacheable && !session_epoch_stale(s, now) &&
+		 cache_find(s->cache, op->hash, s->epoch, &op->slot, &op->word))
 		op->state = op->kind == KV_GET ? KV_CACHED_GET : KV_CACHED_PUT;
 	else if (!directory_find(s->directory, op->hash))
 		op->state = KV_DIRECTORY;
@@ -290,6 +290,7 @@ static int post_buckets(struct kv_op *op)
 	for (i = 0; i < 2; i++)
 		requests[n++] = kv_read(op->pair_offsets[i], op->pairs[i], LAYOUT_PAIR_BYTES);
 	op->first_read_ns = op->now_ns = session_now(s);
+	op->seen_epoch = s->epoch;
 	op->epoch = 0;
 	if (session_epoch_stale(s, op->first_read_ns))
 		requests[n++] = kv_read(LAYOUT_EPOCH_OFFSET, &op->epoch, 8);
@@ -469,6 +470,7 @@ static int kv_step(struct task *task)
 		[KV_INSERT] = kv_insert,
 		[KV_RIVALS] = kv_rivals,
 		[KV_KILL] = kv_kill,
+		[KV_REREAD] = kv_reread,
 		[KV_COMMIT] = kv_commit,
 		[KV_WITHDRAW] = kv_withdraw,
 		[KV_ADD_FAA] = kv_add_faa,

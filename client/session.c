@@ -30,7 +30,7 @@ static int parts_create(struct tarn_session *s, uint64_t cache_bytes)
 	int ret = alloc_create(s, &s->alloc);
 
 	if (ret == 0 && !(s->flags & TARN_NO_CACHE))
-		ret = cache_create(&s->geometry, cache_bytes, &s->cache);
+		ret = cache_create(cache_bytes, &s->cache);
 	if (ret == 0)
 		ret = directory_create(&s->geometry, &s->directory);
 	if (ret == 0)
