@@ -223,6 +223,22 @@ void cli_key_free(struct cli_key *key)
 	*key = (struct cli_key){0};
 }
 
+int cli_scan_next(struct cli *cli, struct tarn_scan *scan, const void **ret_key,
+		  size_t *ret_key_bytes, struct tarn_item *ret_item, struct cli_damage *damage)
+{
+	for (;;) {
+		int status = tarn_scan_next(scan, ret_key, ret_key_bytes, ret_item);
+		const char *text = tarn_last_error_text();
+
+		if (status != -TARN_ECORRUPT ||
+		    strncmp(damage->last, text, sizeof(damage->last) - 1) == 0)
+			return status;
+		snprintf(damage->last, sizeof(damage->last), "%s", text);
+		damage->count++;
+		cli_complain(cli, NULL, text);
+	}
+}
+
 json_t *cli_kind(const struct tarn_item *item)
 {
 	switch (item->kind) {

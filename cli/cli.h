@@ -110,6 +110,19 @@ int cli_open(struct cli *cli, bool read_only);
 int cli_key_parse(struct cli *cli, const char *operand, bool prefix, struct cli_key *ret_key);
 void cli_key_free(struct cli_key *key);
 
+/* What a walk over the keys had to leave out. Begin with zeros. */
+struct cli_damage {
+	uint64_t count;
+	char last[512]; /* message */
+};
+
+/*
+ * tarn_scan_next() that goes on behind a damaged entry, after saying so. A damage that comes again
+ * is returned: the walk can not get past it.
+ */
+int cli_scan_next(struct cli *cli, struct tarn_scan *scan, const void **ret_key,
+		  size_t *ret_key_bytes, struct tarn_item *ret_item, struct cli_damage *damage);
+
 /* "name": "value" or "counter". */
 json_t *cli_kind(const struct tarn_item *item);
 

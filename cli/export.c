@@ -31,7 +31,8 @@ struct export
 	size_t prefix_bytes;
 	uint64_t files, bytes, errors;
 	uint64_t vanished; /* deleted between the walk and the get */
-	int exit_code;     /* not CLI_OK: the walk is over */
+	struct cli_damage damage;
+	int exit_code; /* not CLI_OK: the walk is over */
 };
 
 /* One key is not written; the rest goes on. */
@@ -132,7 +133,7 @@ static void walk(struct export *export, struct tarn_scan *scan)
 						     "interrupted: the rest was not exported");
 			break;
 		}
-		status = tarn_scan_next(scan, &key, &n, NULL);
+		status = cli_scan_next(export->cli, scan, &key, &n, NULL, &export->damage);
 		if (status <= 0)
 			break;
 		memcpy(copy, key, n);
@@ -176,6 +177,9 @@ static int export_keys(struct export *export, struct tarn_scan *scan)
 	progress_clear(&export->progress);
 	cli->progress = NULL;
 	summary(export);
+	if (export->exit_code == CLI_OK && export->damage.count > 0)
+		return cli_fail(cli, -TARN_ECORRUPT, NULL,
+				"%" PRIu64 " damaged entries are left out", export->damage.count);
 	if (export->exit_code == CLI_OK && export->errors > 0)
 		return CLI_REFUSED;
 	return export->exit_code;

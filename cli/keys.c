@@ -6,6 +6,7 @@
  * writer.c.
  */
 #include <errno.h>
+#include <inttypes.h>
 #include <string.h>
 
 #include "cli.h"
@@ -41,7 +42,7 @@ out_row:
 }
 
 static int walk(struct cli *cli, struct tarn_scan *scan, const struct arguments *args,
-		uint64_t *ret_count)
+		struct cli_damage *damage, uint64_t *ret_count)
 {
 	bool raw = args->own.values[KEYS_NULL] != NULL,
 	     with_item = args->own.values[KEYS_LONG] != NULL;
@@ -50,7 +51,7 @@ static int walk(struct cli *cli, struct tarn_scan *scan, const struct arguments 
 	size_t n;
 	int status;
 
-	while ((status = tarn_scan_next(scan, &key, &n, &item)) > 0 &&
+	while ((status = cli_scan_next(cli, scan, &key, &n, &item, damage)) > 0 &&
 	       writer_failed(cli->writer) == 0) {
 		if (raw) {
 			writer_raw(cli->writer, key, n);
@@ -65,6 +66,7 @@ static int walk(struct cli *cli, struct tarn_scan *scan, const struct arguments 
 
 static int run_keys(struct cli *cli, const struct arguments *args)
 {
+	struct cli_damage damage = {0};
 	struct tarn_scan *scan = NULL;
 	struct cli_key prefix = {0};
 	uint64_t count = 0;
@@ -84,10 +86,13 @@ static int run_keys(struct cli *cli, const struct arguments *args)
 		goto out_prefix;
 	}
 	writer_list_begin(cli->writer, WRITER_BARE, "keys");
-	status = walk(cli, scan, args, &count);
+	status = walk(cli, scan, args, &damage, &count);
 	writer_list_end(cli->writer);
 	if (status == CLI_OK)
 		writer_field(cli->writer, WRITER_HIDDEN, "count", writer_u64(count));
+	if (status == CLI_OK && damage.count > 0)
+		status = cli_fail(cli, -TARN_ECORRUPT, NULL,
+				  "%" PRIu64 " damaged entries are left out", damage.count);
 	tarn_scan_close(scan);
 out_prefix:
 	cli_key_free(&prefix);

@@ -28,7 +28,7 @@ struct writer;
 enum writer_look {
 	/* value: a line of the table of values; list: a table with a heading */
 	WRITER_TABLE,
-	/* value: alone on a line; list: a line per row, its first value last, the others before it */
+	/* value: alone on a line; list: a line per row, its first value last */
 	WRITER_BARE,
 	/* in JSON only */
 	WRITER_HIDDEN,

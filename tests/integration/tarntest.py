@@ -67,7 +67,13 @@ class Daemon:
         with open(self.config, "w") as file:
             file.write(f"[listen local]\npath = {self.socket}\n\n[pool main]\n{pool}\n{more}\n")
         if ready:
-            self.start()
+            try:
+                self.start()
+            except BaseException:
+                # Nobody calls __exit__ for a constructor that failed.
+                self.stop(check=False)
+                shutil.rmtree(self.folder, ignore_errors=True)
+                raise
 
     def __enter__(self):
         return self

@@ -2,6 +2,7 @@
 """The command tarn, each verb as text and as JSON, against a real daemon."""
 
 import base64
+import mmap
 import os
 import pty
 import signal
@@ -779,6 +780,35 @@ def test_pool_full():
             assert 0 < answer["files"] < 40
             for i in range(answer["files"]):
                 assert small.tarn("get", f"{i:03}").stdout == bytes([i]) * 500000
+
+
+def test_damage():
+    """A byte of a key and one of a value are flipped in the pool's memory: readers notice, walks go on."""
+    with Daemon("size = 8M\nhugepages = off\nmax_value = 1M\nkeys = 1000\n") as damaged:
+        for key in ("good-1", "damaged-key", "good-2"):
+            damaged.tarn("put", key, "value of " + key)
+        damaged.tarn("put", "damaged-value", "a value to be damaged")
+        with open_pool(damaged.process.pid) as pool, mmap.mmap(pool.fileno(), 0) as memory:
+            for text in (b"damaged-key", b"value to be damaged"):
+                at = memory.find(text)
+                assert at > 0
+                while at >= 0:
+                    memory[at] ^= 1
+                    at = memory.find(text, at + 1)
+        for verb in (["get", "damaged-value"], ["keys"], ["export", os.path.join(damaged.folder, "out")]):
+            answer = tarn_json("-u", damaged.uri, *verb, check=6)
+            assert answer["error"]["name"] == "TARN_ECORRUPT", answer
+        assert {"good-1", "good-2"} <= set(damaged.tarn("keys", check=6).stdout.decode().split())
+        assert {"good-1", "good-2"} <= set(os.listdir(os.path.join(damaged.folder, "out")))
+
+
+def open_pool(pid):
+    """The daemon's memfd, as anybody of its user can open it (SECURITY.md)."""
+    folder = f"/proc/{pid}/fd"
+    for name in os.listdir(folder):
+        if "memfd:" in os.readlink(f"{folder}/{name}"):
+            return open(f"{folder}/{name}", "r+b")
+    raise AssertionError("the daemon has no memfd")
 
 
 def test_man_page():

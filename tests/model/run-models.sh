@@ -175,7 +175,7 @@ if [ "$1" = --trail ]; then
 	d=()
 	for x in "$@"; do d+=("-D${x#-D}"); done
 	spin -t -p "${d[@]}" "$model.pml" 2>&1 | sed -nE 's/ *\(state [0-9]+\)//; s/^ *[0-9]+:[[:space:]]*proc +[0-9]+ \(([^):]+):[0-9]+\) [a-z.]+:/\1 /p' |
-		grep -vE '\[(else|\.\(goto\)|goto.*|\(?1\)?)\]' | cut -c1-150
+		grep -F '[' | grep -vE '\[(else|\.\(goto\)|goto.*|\(?1\)?)\]' | cut -c1-150
 	exit 0
 fi
 

@@ -9,13 +9,15 @@
 #
 # Files that do not mention MUTATED are compiled once; only -O1, since it is soon thrown away.
 
+# shellcheck disable=SC2317 # functions are called through in_background
+
 set -u
 src=$1 work=$2
 limit=${SIM_MUTATION_SCHEDULES:-1000000}
 jobs=${JOBS:-$(nproc 2>/dev/null || echo 1)}
 : "${CC:=cc}" "${CPPFLAGS:=}" "${LIBS:=-lxxhash}"
 header=$src/common/mutation.h
-last=$(sed -n 's/^#define MUTATION_LAST \([0-9]*\).*/\1/p' "$header")
+last=$(sed -n 's/^#define MUTATION_LAST  *\([0-9]*\).*/\1/p' "$header")
 
 sources=
 for file in tests/sim/client.c tests/sim/fabric-sim.c tests/sim/linear.c tests/sim/run.c tests/sim/scenario.c \
@@ -67,6 +69,10 @@ build_and_run() { # mutation
 	fi
 }
 
+[ -n "$last" ] || {
+	echo "Bail out! no MUTATION_LAST in $header"
+	exit 1
+}
 mutations=${MUTATIONS:-$(i=0; while [ $i -le "$last" ]; do echo $i; i=$((i + 1)); done)}
 # shellcheck disable=SC2086
 set -- $mutations
@@ -87,7 +93,7 @@ wait
 n=0 failed=0
 for m in "$@"; do
 	n=$((n + 1))
-	name=$(sed -n "s/^#define MUTATION_\([A-Z_]*\) $m\( .*\)*\$/\1/p" "$header" | grep -v '^LAST$' | head -n 1)
+	name=$(sed -n "s/^#define MUTATION_\([A-Z_]*\)  *$m\( .*\)*\$/\1/p" "$header" | grep -v '^LAST$' | head -n 1)
 	result=$(grep '^ok 1\|^not ok 1' "$work/$m/output" 2>/dev/null)
 	case $result in
 	"ok 1 - "*)

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * client.c - one client of a schedule: makes the calls of its script through the client's real code, and records them
+ * client.c - one client of a schedule: makes the calls of its script through the client's real
+ * code, and records them
  *
- * It stands in for session_run() and the public calls: it starts a task, gives it its completions when the scheduler lets it, and
- * notes when the call began and ended and what it answered. Next: schedule.c.
+ * It stands in for session_run() and the public calls: it starts a task, gives it its completions
+ * when the scheduler lets it, and notes when the call began and ended and what it answered. Next:
+ * schedule.c.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -13,9 +15,9 @@
 #include "run.h"
 
 #define CACHE_BYTES 4096u
-#define NO_VALUE (1ull << 40) /* an id that no put has */
+#define NO_VALUE    (1ull << 40) /* an id that no put has */
 
-/* ---- values that say who wrote them ----------------------------------------------------------------------------- */
+/* ---- values that say who wrote them --------------------------------------------------------- */
 
 static uint64_t pattern(uint64_t id, uint64_t i)
 {
@@ -38,7 +40,8 @@ uint64_t value_identify(const struct run *run, unsigned key, const uint8_t *valu
 	if (bytes < 8)
 		return 0;
 	memcpy(&id, value, 8);
-	if (id == 0 || id > run->record_count || run->records[id - 1].bytes != bytes || run->records[id - 1].key != key)
+	if (id == 0 || id > run->record_count || run->records[id - 1].bytes != bytes ||
+	    run->records[id - 1].key != key)
 		return 0;
 	for (uint64_t at = 0; at < bytes; at += 8) {
 		uint64_t word = pattern(id, at / 8);
@@ -49,13 +52,13 @@ uint64_t value_identify(const struct run *run, unsigned key, const uint8_t *valu
 	return id;
 }
 
-/* ---- opening and closing ---------------------------------------------------------------------------------------- */
+/* ---- opening and closing -------------------------------------------------------------------- */
 
 bool client_open(struct run_client *c)
 {
 	struct run *run = c->run;
 	struct tarn_options options = TARN_OPTIONS_INIT;
-	struct session_identity identity = { .client_id = c->number + 1, .client_slot = c->number };
+	struct session_identity identity = {.client_id = c->number + 1, .client_slot = c->number};
 
 	options.flags = TARN_NO_THREAD | (run->caches ? 0 : TARN_NO_CACHE);
 	options.timeout_ms = run->timeout_ms;
@@ -68,7 +71,8 @@ bool client_open(struct run_client *c)
 	c->gone = c->lost = c->ended = false;
 	c->first_put_epoch = 0;
 	memset(c->known, 0, sizeof(c->known));
-	return session_create(sim_connect(run->sim, c->number), &run->sim->geometry, &identity, &options, &c->session) == 0;
+	return session_create(sim_connect(run->sim, c->number), &run->sim->geometry, &identity,
+			      &options, &c->session) == 0;
 }
 
 void client_free(struct run_client *c)
@@ -77,14 +81,14 @@ void client_free(struct run_client *c)
 	c->session = NULL;
 }
 
-/* ---- a call begins ---------------------------------------------------------------------------------------------- */
+/* ---- a call begins -------------------------------------------------------------------------- */
 
 static void note_call(struct run_client *c, const struct script *s, enum linear_kind kind)
 {
 	struct run *run = c->run;
 	struct record *r = &run->records[run->record_count++];
 
-	*r = (struct record){ .key = s->key, .bytes = s->bytes };
+	*r = (struct record){.key = s->key, .bytes = s->bytes};
 	r->op.kind = kind;
 	r->op.client = c->number;
 	r->op.invoked = ++run->clock;
@@ -110,9 +114,10 @@ static struct task *call_put(struct run_client *c, const struct script *s)
 	uint64_t id = run->record_count + 1, epoch_ms = run->sim->geometry.epoch_ns / 1000000;
 	struct task *task;
 
-	note_call(c, s, s->verb == SCRIPT_PUT_IF_ABSENT ? LINEAR_PUT_IF_ABSENT :
-			s->verb == SCRIPT_PUT_IF_STAMP	? LINEAR_PUT_IF_STAMP :
-							  LINEAR_PUT);
+	note_call(c, s,
+		  s->verb == SCRIPT_PUT_IF_ABSENT  ? LINEAR_PUT_IF_ABSENT
+		  : s->verb == SCRIPT_PUT_IF_STAMP ? LINEAR_PUT_IF_STAMP
+						   : LINEAR_PUT);
 	c->record->op.value = id;
 	options.user_flags = (uint32_t)id;
 	options.expiry_ms = s->expiry_ms;
@@ -124,7 +129,8 @@ static struct task *call_put(struct run_client *c, const struct script *s)
 		c->record->op.expected = c->known[s->key] ? c->known[s->key] : NO_VALUE;
 	}
 	value_fill(c->value, id, s->bytes);
-	task = kv_put(c->session->op, run->keys[s->key], RUN_KEY_BYTES, c->value, s->bytes, &options);
+	task = kv_put(c->session->op, run->keys[s->key], RUN_KEY_BYTES, c->value, s->bytes,
+		      &options);
 	c->record->stamp = kv_stamp(c->session->op);
 	if (s->expiry_ms)
 		c->record->ttl_epochs = (uint32_t)((s->expiry_ms + epoch_ms - 1) / epoch_ms);
@@ -133,7 +139,10 @@ static struct task *call_put(struct run_client *c, const struct script *s)
 	return task;
 }
 
-/* When does the epoch of the first put come again, 4096 epochs later? Somewhere in the middle of it. */
+/*
+ * When does the epoch of the first put come again, 4096 epochs later? Somewhere in the middle of
+ * it.
+ */
 static uint64_t wrap_time(const struct run_client *c)
 {
 	struct sim *sim = c->run->sim;
@@ -184,37 +193,48 @@ static void begin(struct run_client *c)
 	run->total_calls++;
 	c->task->status = 0;
 	if (run->sim->trace) {
-		static const char *const verbs[] = { "get", "exists", "put", "put-if-absent", "put-if-stamp", "delete",
-						     "add", "process", "close", "sleep", "sleep-wrap" };
+		static const char *const verbs[] = {
+			"get", "exists",  "put",   "put-if-absent", "put-if-stamp", "delete",
+			"add", "process", "close", "sleep",         "sleep-wrap"};
 
 		sim_tracef(run->sim, "c%u begins %s of key %u%s", c->number, verbs[s->verb], s->key,
 			   c->record ? "" : " (no call)");
 		if (c->record && c->record->op.value)
-			sim_tracef(run->sim, "c%u   (v%llu)", c->number, (unsigned long long)c->record->op.value);
+			sim_tracef(run->sim, "c%u   (v%llu)", c->number,
+				   (unsigned long long)c->record->op.value);
 	}
 }
 
-/* ---- a call ends ------------------------------------------------------------------------------------------------ */
+/* ---- a call ends ---------------------------------------------------------------------------- */
 
-/* Where the expiry of a put lies: the client knew the epoch of its block late by up to one, and adds up to one. */
+/*
+ * Where the expiry of a put lies: the client knew the epoch of its block late by up to one, and
+ * adds up to one.
+ */
 static void note_expiry(struct record *r)
 {
 	if (!r->ttl_epochs)
 		return;
 	r->op.expires_from = r->op.epoch_invoked + r->ttl_epochs - 1;
-	r->op.expires_until = r->op.epoch_returned == UINT64_MAX ? UINT64_MAX : r->op.epoch_returned + r->ttl_epochs + 3;
+	r->op.expires_until = r->op.epoch_returned == UINT64_MAX
+				      ? UINT64_MAX
+				      : r->op.epoch_returned + r->ttl_epochs + 3;
 }
 
 /* The put with this stamp. */
 static uint64_t stamp_owner(const struct run *run, unsigned key, uint64_t stamp)
 {
 	for (unsigned i = 0; i < run->record_count; i++)
-		if (run->records[i].key == key && run->records[i].stamp == stamp && run->records[i].op.kind != LINEAR_GET)
+		if (run->records[i].key == key && run->records[i].stamp == stamp &&
+		    run->records[i].op.kind != LINEAR_GET)
 			return i + 1;
 	return 0;
 }
 
-/* What a get found has to be something that was put, whole, and with the attributes of the same put. */
+/*
+ * What a get found has to be something that was put, whole, and with the attributes of the same
+ * put.
+ */
 static void end_get(struct run_client *c, bool whole)
 {
 	struct run *run = c->run;
@@ -235,8 +255,11 @@ static void end_get(struct run_client *c, bool whole)
 	if (!id || (whole && value_identify(run, r->key, c->buffer, item->value_bytes) != id) ||
 	    item->value_bytes != run->records[id - 1].bytes || item->user_flags != (uint32_t)id ||
 	    item->writer != run->records[id - 1].op.client + 1) {
-		run_fail(run, "client %u: get of key %u returned what nobody put: stamp %llx (v%llu), %llu bytes, flags %u, "
-			 "writer %u", c->number, r->key, (unsigned long long)item->stamp, (unsigned long long)id,
+		run_fail(run,
+			 "client %u: get of key %u returned what nobody put: stamp %llx (v%llu), "
+			 "%llu bytes, flags %u, "
+			 "writer %u",
+			 c->number, r->key, (unsigned long long)item->stamp, (unsigned long long)id,
 			 (unsigned long long)item->value_bytes, item->user_flags, item->writer);
 		run->failed_key = r->key;
 		return;
@@ -258,13 +281,16 @@ static bool answered(struct run_client *c, int result)
 			end_get(c, result == 0 && c->script[c->at - 1].verb == SCRIPT_GET);
 		if (op->kind == LINEAR_ADD)
 			op->result = (uint64_t)kv_added(c->session->op);
-		if (op->kind == LINEAR_PUT || op->kind == LINEAR_PUT_IF_ABSENT || op->kind == LINEAR_PUT_IF_STAMP) {
+		if (op->kind == LINEAR_PUT || op->kind == LINEAR_PUT_IF_ABSENT ||
+		    op->kind == LINEAR_PUT_IF_STAMP) {
 			c->known[c->record->key] = op->value;
 			c->known_stamp[c->record->key] = c->record->stamp;
 		}
 		return true;
 	}
-	op->outcome = result == -TARN_ENOTFOUND ? LINEAR_ABSENT : result == -TARN_EEXISTS ? LINEAR_EXISTS : LINEAR_OTHER;
+	op->outcome = result == -TARN_ENOTFOUND ? LINEAR_ABSENT
+		      : result == -TARN_EEXISTS ? LINEAR_EXISTS
+						: LINEAR_OTHER;
 	switch (op->kind) {
 	case LINEAR_GET:
 	case LINEAR_DELETE:
@@ -290,16 +316,22 @@ static void failed(struct run_client *c, int result)
 
 	if (result == -TARN_EAMBIGUOUS && write) {
 		r->op.outcome = LINEAR_MAYBE;
-		/* over a broken connection nothing can come any more; what the daemon was asked for may come later */
+		/*
+		 * over a broken connection nothing can come any more; what the daemon was asked for
+		 * may come later
+		 */
 		if (!c->lost)
 			r->op.returned = LINEAR_NEVER;
 	} else if (result == -TARN_ECONFLICT && r->op.kind == LINEAR_ADD) {
 		r->op.outcome = LINEAR_MAYBE;
-	} else if (result == -TARN_ETIMEOUT || (result == -TARN_ESESSION && c->lost) || (result == -TARN_EPOOLFULL && write) ||
-		   (result == -TARN_EINDEXFULL && write && run->filler_count) || (result == -TARN_ECORRUPT && run->flipped)) {
+	} else if (result == -TARN_ETIMEOUT || (result == -TARN_ESESSION && c->lost) ||
+		   (result == -TARN_EPOOLFULL && write) ||
+		   (result == -TARN_EINDEXFULL && write && run->filler_count) ||
+		   (result == -TARN_ECORRUPT && run->flipped)) {
 		r->dropped = true;
 	} else {
-		run_fail(run, "client %u: a call on key %u returned %d, which it must not", c->number, r->key, result);
+		run_fail(run, "client %u: a call on key %u returned %d, which it must not",
+			 c->number, r->key, result);
 		run->failed_key = r->key;
 	}
 }
@@ -325,7 +357,7 @@ static void end(struct run_client *c)
 	c->record = NULL;
 }
 
-/* ---- taking steps ----------------------------------------------------------------------------------------------- */
+/* ---- taking steps --------------------------------------------------------------------------- */
 
 static bool rpc_in_flight(const struct run_client *c)
 {
@@ -354,7 +386,8 @@ static void receive(struct run_client *c)
 		c->task->status = 0;
 	} else if (fabric_poll(&c->ep->base, &completion, 1) == 1) {
 		if (completion.cookie != c->task) {
-			run_fail(c->run, "client %u: a completion that nobody waits for", c->number);
+			run_fail(c->run, "client %u: a completion that nobody waits for",
+				 c->number);
 			return;
 		}
 		c->session->lost |= completion.status == -TARN_ESESSION;
@@ -382,7 +415,8 @@ void client_act(struct run_client *c)
 	}
 	if (c->task->step(c->task))
 		end(c);
-	else if (!c->task->wake_ns && !c->ep->count && !c->ep->done_count && !rpc_in_flight(c) && !c->lost)
+	else if (!c->task->wake_ns && !c->ep->count && !c->ep->done_count && !rpc_in_flight(c) &&
+		 !c->lost)
 		run_fail(c->run, "client %u: a task waits for nothing", c->number);
 }
 

@@ -2,8 +2,9 @@
 /*
  * fabric-sim.c - endpoints whose requests take effect one word at a time
  *
- * One thread, no globals. post() only puts requests into the endpoint's queue; sim_step() lets one word of the queue take
- * effect. What may be mixed with what is decided in candidate(); everything else is bookkeeping. Next: sim-memory.c, schedule.c.
+ * One thread, no globals. post() only puts requests into the endpoint's queue; sim_step() lets one
+ * word of the queue take effect. What may be mixed with what is decided in candidate(); everything
+ * else is bookkeeping. Next: sim-memory.c, schedule.c.
  */
 #include "fabric-sim.h"
 
@@ -18,7 +19,7 @@ static struct sim_endpoint *endpoint(struct fabric_endpoint *ep)
 	return (struct sim_endpoint *)ep;
 }
 
-/* ---- posting -------------------------------------------------------------------------------------------------- */
+/* ---- posting -------------------------------------------------------------------------------- */
 
 static bool request_valid(const struct sim *sim, const struct fabric_request *r)
 {
@@ -88,7 +89,10 @@ static bool calm(const struct sim_endpoint *ep)
 	return ep->sim->tuning.calm_clients >> ep->client & 1;
 }
 
-/* When a post may take effect: now; a while later on the network (T3); or the client was stopped before it could post. */
+/*
+ * When a post may take effect: now; a while later on the network (T3); or the client was stopped
+ * before it could post.
+ */
 static uint64_t choose_ready(struct sim_endpoint *ep, bool waited_for, uint64_t *ret_posted)
 {
 	struct sim *sim = ep->sim;
@@ -107,7 +111,8 @@ static uint64_t choose_ready(struct sim_endpoint *ep, bool waited_for, uint64_t 
 	return *ret_posted;
 }
 
-static int sim_post(struct fabric_endpoint *base, const struct fabric_request *requests, unsigned count, void *cookie)
+static int sim_post(struct fabric_endpoint *base, const struct fabric_request *requests,
+		    unsigned count, void *cookie)
 {
 	struct sim_endpoint *ep = endpoint(base);
 	struct sim *sim = ep->sim;
@@ -142,7 +147,7 @@ static int sim_post(struct fabric_endpoint *base, const struct fabric_request *r
 	return 0;
 }
 
-/* ---- taking effect -------------------------------------------------------------------------------------------- */
+/* ---- taking effect -------------------------------------------------------------------------- */
 
 static struct sim_flight *flight_at(const struct sim_endpoint *ep, uint32_t i)
 {
@@ -188,7 +193,7 @@ static void move_piece(struct sim_endpoint *ep, struct sim_flight *f)
 
 static void trace_flight(const struct sim_endpoint *ep, const struct sim_flight *f, uint64_t was)
 {
-	static const char *const names[] = { "READ", "WRITE", "CAS", "FAA" };
+	static const char *const names[] = {"READ", "WRITE", "CAS", "FAA"};
 	const struct fabric_request *r = &f->request;
 	char where[96];
 
@@ -197,18 +202,20 @@ static void trace_flight(const struct sim_endpoint *ep, const struct sim_flight 
 	sim_where(ep->sim, r->offset, where, sizeof(where));
 	if (r->opcode == FABRIC_CAS)
 		sim_tracef(ep->sim, "c%u   CAS %s: %llx -> %llx, was %llx: %s", ep->client, where,
-			   (unsigned long long)r->compare, (unsigned long long)r->operand, (unsigned long long)was,
-			   was == r->compare ? "done" : "failed");
+			   (unsigned long long)r->compare, (unsigned long long)r->operand,
+			   (unsigned long long)was, was == r->compare ? "done" : "failed");
 	else if (r->opcode == FABRIC_FAA)
-		sim_tracef(ep->sim, "c%u   FAA %s: + %lld, was %llx", ep->client, where, (long long)r->operand,
-			   (unsigned long long)was);
+		sim_tracef(ep->sim, "c%u   FAA %s: + %lld, was %llx", ep->client, where,
+			   (long long)r->operand, (unsigned long long)was);
 	else if (r->opcode == FABRIC_READ && r->length == 8)
 		sim_tracef(ep->sim, "c%u   READ %s: %llx", ep->client, where,
 			   (unsigned long long)*(const uint64_t *)r->local);
 	else if (f->done == 0)
-		sim_tracef(ep->sim, "c%u   %s %s, %u bytes begins", ep->client, names[r->opcode], where, r->length);
+		sim_tracef(ep->sim, "c%u   %s %s, %u bytes begins", ep->client, names[r->opcode],
+			   where, r->length);
 	else
-		sim_tracef(ep->sim, "c%u   %s %s, %u bytes ends", ep->client, names[r->opcode], where, r->length);
+		sim_tracef(ep->sim, "c%u   %s %s, %u bytes ends", ep->client, names[r->opcode],
+			   where, r->length);
 }
 
 static void do_atomic(struct sim_endpoint *ep, struct sim_flight *f)
@@ -225,7 +232,10 @@ static void do_atomic(struct sim_endpoint *ep, struct sim_flight *f)
 	trace_flight(ep, f, was);
 }
 
-/* Which request takes the next step? The first that is not finished, or one that may pass those before it. */
+/*
+ * Which request takes the next step? The first that is not finished, or one that may pass those
+ * before it.
+ */
 static struct sim_flight *candidate(struct sim_endpoint *ep)
 {
 	struct sim_flight *allowed[4];
@@ -258,20 +268,25 @@ static void pop_finished(struct sim_endpoint *ep)
 		ep->head = (ep->head + 1) % ep->size;
 		ep->count--;
 		if (f->last && f->cookie)
-			sim_complete(ep, &(struct fabric_completion){ .cookie = f->cookie });
+			sim_complete(ep, &(struct fabric_completion){.cookie = f->cookie});
 	}
 }
 
-/* Somebody on shared memory may be stopped between any two words. Only while it waits: it does nothing else then. */
+/*
+ * Somebody on shared memory may be stopped between any two words. Only while it waits: it does
+ * nothing else then.
+ */
 static void maybe_freeze(struct sim_endpoint *ep)
 {
 	struct sim *sim = ep->sim;
 
-	if (!sim->tuning.stoppable || calm(ep) || !ep->count || !flight_at(ep, ep->count - 1)->cookie ||
+	if (!sim->tuning.stoppable || calm(ep) || !ep->count ||
+	    !flight_at(ep, ep->count - 1)->cookie ||
 	    sim_below(sim, 16384) >= sim->tuning.post_stalls)
 		return;
 	ep->frozen_ns = sim->now_ns + sim_stall(sim, sim->longest_prepost_ns);
-	sim_tracef(sim, "c%u is stopped in its post until %llu us", ep->client, (unsigned long long)ep->frozen_ns / 1000);
+	sim_tracef(sim, "c%u is stopped in its post until %llu us", ep->client,
+		   (unsigned long long)ep->frozen_ns / 1000);
 }
 
 void sim_step(struct sim_endpoint *ep)
@@ -313,10 +328,11 @@ uint64_t sim_ready(const struct sim_endpoint *ep)
 
 bool sim_due(const struct sim_endpoint *ep)
 {
-	return ep->count && !ep->dead && !ep->sim->tuning.stoppable && flight_at(ep, 0)->due_ns <= ep->sim->now_ns;
+	return ep->count && !ep->dead && !ep->sim->tuning.stoppable &&
+	       flight_at(ep, 0)->due_ns <= ep->sim->now_ns;
 }
 
-/* ---- completions ---------------------------------------------------------------------------------------------- */
+/* ---- completions ---------------------------------------------------------------------------- */
 
 void sim_complete(struct sim_endpoint *ep, const struct fabric_completion *completion)
 {
@@ -330,7 +346,8 @@ void sim_complete(struct sim_endpoint *ep, const struct fabric_completion *compl
 	done->visible_ns = sim->now_ns;
 	if (!calm(ep) && sim_chance(sim, sim->tuning.stalls)) {
 		done->visible_ns += sim_stall(sim, sim->tuning.longest_stall_ns);
-		sim_tracef(sim, "c%u is stopped until %llu us", ep->client, (unsigned long long)done->visible_ns / 1000);
+		sim_tracef(sim, "c%u is stopped until %llu us", ep->client,
+			   (unsigned long long)done->visible_ns / 1000);
 	}
 }
 
@@ -339,7 +356,8 @@ uint64_t sim_visible(const struct sim_endpoint *ep)
 	return ep->done_count ? ep->done[ep->done_head].visible_ns : SIM_NEVER;
 }
 
-static int sim_poll(struct fabric_endpoint *base, struct fabric_completion *ret_completions, unsigned max)
+static int sim_poll(struct fabric_endpoint *base, struct fabric_completion *ret_completions,
+		    unsigned max)
 {
 	struct sim_endpoint *ep = endpoint(base);
 	unsigned n = 0;
@@ -352,7 +370,7 @@ static int sim_poll(struct fabric_endpoint *base, struct fabric_completion *ret_
 	return n == 0 && !ep->done_count && ep->broken ? -TARN_ESESSION : (int)n;
 }
 
-/* ---- ends of a connection -------------------------------------------------------------------------------------- */
+/* ---- ends of a connection ------------------------------------------------------------------- */
 
 static void cut(struct sim_endpoint *ep)
 {
@@ -387,16 +405,19 @@ void sim_break(struct sim *sim, unsigned client)
 			cookie = flight_at(ep, i)->cookie;
 	if (ep->rpc.state != SIM_RPC_NONE && !ep->rpc.cancelled)
 		cookie = ep->rpc.cookie;
-	sim_tracef(sim, "c%u loses its connection, %u requests of it on their way", client, ep->count);
+	sim_tracef(sim, "c%u loses its connection, %u requests of it on their way", client,
+		   ep->count);
 	cut(ep);
 	ep->broken = true;
 	if (cookie)
-		sim_complete(ep, &(struct fabric_completion){ .cookie = cookie, .status = -TARN_ESESSION });
+		sim_complete(ep, &(struct fabric_completion){.cookie = cookie,
+							     .status = -TARN_ESESSION});
 }
 
-/* ---- the rest of fabric_ops ------------------------------------------------------------------------------------ */
+/* ---- the rest of fabric_ops ----------------------------------------------------------------- */
 
-static int sim_rpc(struct fabric_endpoint *base, const void *message, size_t bytes, void *reply, size_t capacity, void *cookie)
+static int sim_rpc(struct fabric_endpoint *base, const void *message, size_t bytes, void *reply,
+		   size_t capacity, void *cookie)
 {
 	struct sim_endpoint *ep = endpoint(base);
 	uint64_t posted;
@@ -410,8 +431,11 @@ static int sim_rpc(struct fabric_endpoint *base, const void *message, size_t byt
 		sim_rpc_step(ep);
 	if (ep->rpc.state != SIM_RPC_NONE)
 		return -EBUSY;
-	ep->rpc = (struct sim_rpc){ .state = SIM_RPC_ASKED, .bytes = bytes, .reply = reply, .capacity = capacity,
-				    .cookie = cookie };
+	ep->rpc = (struct sim_rpc){.state = SIM_RPC_ASKED,
+				   .bytes = bytes,
+				   .reply = reply,
+				   .capacity = capacity,
+				   .cookie = cookie};
 	memcpy(ep->rpc.message, message, bytes);
 	ep->rpc.ready_ns = choose_ready(ep, true, &posted);
 	return 0;
@@ -442,7 +466,10 @@ static int sim_fd(struct fabric_endpoint *base)
 
 static uint64_t sim_clock(struct fabric_endpoint *base)
 {
-	/* a task that waits in a loop for time to pass would hang here; it is to give way instead (task->wake_ns) */
+	/*
+	 * a task that waits in a loop for time to pass would hang here; it is to give way instead
+	 * (task->wake_ns)
+	 */
 	return endpoint(base)->sim->now_ns;
 }
 
@@ -452,8 +479,16 @@ static void sim_close(struct fabric_endpoint *base)
 }
 
 static const struct fabric_ops sim_ops = {
-	.name = "sim", .post = sim_post, .rpc = sim_rpc, .rpc_cancel = sim_rpc_cancel, .poll = sim_poll, .wait = sim_wait,
-	.check = sim_check, .fd = sim_fd, .now = sim_clock, .close = sim_close,
+	.name = "sim",
+	.post = sim_post,
+	.rpc = sim_rpc,
+	.rpc_cancel = sim_rpc_cancel,
+	.poll = sim_poll,
+	.wait = sim_wait,
+	.check = sim_check,
+	.fd = sim_fd,
+	.now = sim_clock,
+	.close = sim_close,
 };
 
 struct fabric_endpoint *sim_connect(struct sim *sim, unsigned client)
@@ -462,7 +497,8 @@ struct fabric_endpoint *sim_connect(struct sim *sim, unsigned client)
 	struct sim_flight *flights = ep->flights;
 	uint32_t size = ep->size;
 
-	*ep = (struct sim_endpoint){ .sim = sim, .client = client, .open = true, .flights = flights, .size = size };
+	*ep = (struct sim_endpoint){
+		.sim = sim, .client = client, .open = true, .flights = flights, .size = size};
 	ep->base.ops = &sim_ops;
 	ep->base.pool_bytes = sim->bytes;
 	ep->base.features = sim->tuning.faa ? FABRIC_COUNTER_FAA : 0;

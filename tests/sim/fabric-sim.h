@@ -2,17 +2,22 @@
 /*
  * fabric-sim.h - a pool in plain memory, several clients' endpoints on it, one thread, virtual time
  *
- * The endpoints are fabric.h's, so the client's real code runs on them. Nothing happens by itself: schedule.c decides which
- * endpoint takes the next step, and one step is one word of one request. All chance comes from sim_random(): one seed is one
- * schedule.
+ * The endpoints are fabric.h's, so the client's real code runs on them. Nothing happens by itself:
+ * schedule.c decides which endpoint takes the next step, and one step is one word of one request.
+ * All chance comes from sim_random(): one seed is one schedule.
  *
  * What may happen is what docs/protocol.md sections 1 and 3 allow, and all of it:
- *  - requests of an endpoint in order, word by word, words of one request in any order, adjacent READs mixed
- *  - a request takes effect up to G - D after it was posted (T3); a completion is seen any time later
- *  - a client may be stopped between looking at the clock and posting, for any time up to cache_max_age
+ *  - requests of an endpoint in order, word by word, words of one request in any order, adjacent
+ *    READs mixed
+ *  - a request takes effect up to G - D after it was posted (T3); a completion is seen any time
+ *    later
+ *  - a client may be stopped between looking at the clock and posting, for any time up to
+ *    cache_max_age
  *  - with `stoppable` (shared memory): also between any two words of a post
- *  - a client dies, or loses its connection: what has not taken effect never does, its last WRITE may be half done
- * and, when a tuning says so, two faults that it does not allow (late_writes, and flips made by schedule.c).
+ *  - a client dies, or loses its connection: what has not taken effect never does, its last WRITE
+ *    may be half done
+ * and, when a tuning says so, two faults that it does not allow (late_writes, and flips made by
+ * schedule.c).
  */
 #ifndef TARN_FABRIC_SIM_H
 #define TARN_FABRIC_SIM_H
@@ -26,21 +31,21 @@
 #include "wire.h"
 
 #define SIM_CLIENTS 4u
-#define SIM_NEVER UINT64_MAX
+#define SIM_NEVER   UINT64_MAX
 
 struct sim_tuning {
-	uint32_t tick_ns;      /* a step takes up to this long */
-	uint32_t delays;       /* per 1024: a post waits before it takes effect */
-	uint32_t stalls;       /* per 1024: a client is stopped before it sees a completion */
-	uint32_t post_stalls;  /* per 1024: before it posts; stoppable: per 16384, before any word */
+	uint32_t tick_ns;     /* a step takes up to this long */
+	uint32_t delays;      /* per 1024: a post waits before it takes effect */
+	uint32_t stalls;      /* per 1024: a client is stopped before it sees a completion */
+	uint32_t post_stalls; /* per 1024: before it posts; stoppable: per 16384, before any word */
 	uint64_t longest_stall_ns;
-	bool shuffle;          /* words of a request in any order */
-	bool stoppable;        /* clients as on shared memory: T3 does not bind them */
-	bool faa;              /* atomics in a nic domain: counters by FAA */
-	bool reads_late;       /* a READ may take effect after later requests that are not fenced: allowed by InfiniBand's rules */
+	bool shuffle;   /* words of a request in any order */
+	bool stoppable; /* clients as on shared memory: T3 does not bind them */
+	bool faa;       /* atomics in a nic domain: counters by FAA */
+	bool reads_late; /* a READ may be passed by later requests without a fence (InfiniBand) */
 	uint32_t calm_clients; /* bit: this client has neither stalls nor delays */
 	bool wraps;            /* many stalls last until generations come again */
-	bool late_writes;      /* fault: words of a WRITE take effect after the requests behind it */
+	bool late_writes; /* fault: words of a WRITE take effect after the requests behind it */
 };
 
 /* A request on its way. */
@@ -50,8 +55,8 @@ struct sim_flight {
 	uint32_t pieces, done;             /* words that it touches; how many have taken effect */
 	uint32_t first, stride;            /* their order */
 	bool finished;
-	bool last;     /* of its post */
-	void *cookie;  /* of its post */
+	bool last;         /* of its post */
+	void *cookie;      /* of its post */
 	uint64_t ready_ns; /* earliest time of its effect */
 	uint64_t due_ns;   /* latest */
 };
@@ -69,7 +74,7 @@ struct sim_rpc {
 	uint8_t message[WIRE_RPC_MAX_BYTES];
 	size_t bytes, capacity;
 	void *reply, *cookie;
-	bool cancelled;     /* nobody waits for it any more */
+	bool cancelled; /* nobody waits for it any more */
 	uint64_t ready_ns;
 	struct wire_rpc rpc; /* decoded, from SIM_RPC_ADDING on */
 	uint64_t value_offset;
@@ -80,8 +85,9 @@ struct sim_endpoint {
 	struct fabric_endpoint base;
 	struct sim *sim;
 	unsigned client;
-	bool open, dead, broken; /* dead: killed, takes no step any more. broken: told -TARN_ESESSION */
-	bool idle; /* its client has ended */
+	bool open, dead,
+		broken; /* dead: killed, takes no step any more. broken: told -TARN_ESESSION */
+	bool idle;      /* its client has ended */
 	struct sim_flight *flights; /* ring */
 	uint32_t size, head, count;
 	uint64_t frozen_ns; /* no step before this */
@@ -119,7 +125,10 @@ struct sim {
 	FILE *trace;
 };
 
-/* A formatted pool in which nothing but the index is in use; all else is done by the caller, then sim_keep() makes that the state to return to. */
+/*
+ * A formatted pool in which nothing but the index is in use; all else is done by the caller, then
+ * sim_keep() makes that the state to return to.
+ */
 struct sim *sim_create(const struct layout_plan *plan);
 void sim_keep(struct sim *sim);
 void sim_free(struct sim *sim);
@@ -131,8 +140,14 @@ void sim_tune(struct sim *sim, const struct sim_tuning *tuning);
 void sim_set_epoch(struct sim *sim, uint64_t epoch);
 
 uint64_t sim_random(struct sim *sim);
-static inline uint64_t sim_below(struct sim *sim, uint64_t n) { return sim_random(sim) % n; }
-static inline bool sim_chance(struct sim *sim, uint32_t per_1024) { return sim_random(sim) % 1024 < per_1024; }
+static inline uint64_t sim_below(struct sim *sim, uint64_t n)
+{
+	return sim_random(sim) % n;
+}
+static inline bool sim_chance(struct sim *sim, uint32_t per_1024)
+{
+	return sim_random(sim) % 1024 < per_1024;
+}
 /* A length for a stall: around D, E, G, or much longer; never above `longest`. */
 uint64_t sim_stall(struct sim *sim, uint64_t longest_ns);
 
@@ -142,7 +157,10 @@ static inline uint64_t sim_word(const struct sim *sim, uint64_t offset)
 {
 	return *(const uint64_t *)(const void *)(sim->pool + offset);
 }
-static inline void sim_set_word(struct sim *sim, uint64_t offset, uint64_t word) { sim_write(sim, offset, &word, 8); }
+static inline void sim_set_word(struct sim *sim, uint64_t offset, uint64_t word)
+{
+	sim_write(sim, offset, &word, 8);
+}
 
 /* Time, and with it the epoch. */
 void sim_advance(struct sim *sim, uint64_t ns);
@@ -178,7 +196,9 @@ void sim_daemon_reset(struct sim_daemon *daemon);
 void sim_daemon_watch(struct sim_daemon *daemon, uint32_t page, uint32_t blocks);
 /* One step of the keeper, if it has something to do now. */
 bool sim_keeper_ready(const struct sim_daemon *daemon);
-uint64_t sim_keeper_next(const struct sim_daemon *daemon); /* when it will look again; SIM_NEVER: there is nothing to look after */
+uint64_t sim_keeper_next(
+	const struct sim_daemon
+		*daemon); /* when it will look again; SIM_NEVER: there is nothing to look after */
 void sim_keeper_step(struct sim_daemon *daemon);
 /* One step of an RPC that waits. */
 uint64_t sim_rpc_ready(const struct sim_endpoint *ep);

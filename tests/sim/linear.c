@@ -2,9 +2,10 @@
 /*
  * linear.c - the search of linear.h
  *
- * A depth-first search over "which operation comes next". An operation can come next if no other one that is still to come
- * returned before it was called. The state of a key is small (nothing, the put that wrote its value, or a counter), so
- * the pairs (set done, state) that were tried in vain fit a hash table, and each is tried once.
+ * A depth-first search over "which operation comes next". An operation can come next if no other
+ * one that is still to come returned before it was called. The state of a key is small (nothing,
+ * the put that wrote its value, or a counter), so the pairs (set done, state) that were tried in
+ * vain fit a hash table, and each is tried once.
  */
 #include "linear.h"
 
@@ -76,13 +77,15 @@ static uint64_t mix(uint64_t x)
 static struct tried *table_find(struct linear *linear, uint64_t done, struct state state)
 {
 	uint64_t mask = ((uint64_t)1 << linear->bits) - 1;
-	uint64_t i = mix(done ^ mix(state.number ^ (uint64_t)state.writer << 8 ^ state.kind)) & mask;
+	uint64_t i =
+		mix(done ^ mix(state.number ^ (uint64_t)state.writer << 8 ^ state.kind)) & mask;
 
 	for (;; i = (i + 1) & mask) {
 		struct tried *t = &linear->table[i];
 
-		if (t->check != linear->check || (t->done == done && t->state.kind == state.kind &&
-						   t->state.writer == state.writer && t->state.number == state.number))
+		if (t->check != linear->check ||
+		    (t->done == done && t->state.kind == state.kind &&
+		     t->state.writer == state.writer && t->state.number == state.number))
 			return t;
 	}
 }
@@ -114,7 +117,7 @@ static bool table_add(struct linear *linear, uint64_t done, struct state state)
 
 	if (t->check == linear->check)
 		return false;
-	*t = (struct tried){ .done = done, .state = state, .check = linear->check };
+	*t = (struct tried){.done = done, .state = state, .check = linear->check};
 	if (++linear->used * 4 > (uint64_t)3 << linear->bits && !table_grow(linear))
 		linear->failed = true;
 	return true;
@@ -123,7 +126,7 @@ static bool table_add(struct linear *linear, uint64_t done, struct state state)
 /* ---- what an operation does ---- */
 
 #define SEEN_PRESENT 1u
-#define SEEN_ABSENT 2u
+#define SEEN_ABSENT  2u
 
 /* How an operation may find the key in this state. */
 static unsigned may_see(const struct linear *linear, const struct linear_op *op, struct state state)
@@ -137,10 +140,12 @@ static unsigned may_see(const struct linear *linear, const struct linear_op *op,
 	writer = &linear->ops[state.writer];
 	if (!writer->expires_until || op->epoch_returned < writer->expires_from)
 		return SEEN_PRESENT;
-	return op->epoch_invoked >= writer->expires_until ? SEEN_ABSENT : SEEN_PRESENT | SEEN_ABSENT;
+	return op->epoch_invoked >= writer->expires_until ? SEEN_ABSENT
+							  : SEEN_PRESENT | SEEN_ABSENT;
 }
 
-static bool get_matches(const struct linear *linear, const struct linear_op *op, struct state state, bool present)
+static bool get_matches(const struct linear *linear, const struct linear_op *op, struct state state,
+			bool present)
 {
 	if (!present || op->outcome == LINEAR_ABSENT)
 		return !present && op->outcome == LINEAR_ABSENT;
@@ -156,18 +161,22 @@ static bool add_applies(const struct linear_op *op, struct state *state, bool pr
 
 	if (present && state->kind == STATE_VALUE)
 		return op->outcome == LINEAR_OTHER;
-	if (op->outcome == LINEAR_OTHER || (op->outcome == LINEAR_OK && op->result != before + op->value))
+	if (op->outcome == LINEAR_OTHER ||
+	    (op->outcome == LINEAR_OK && op->result != before + op->value))
 		return false;
-	*state = (struct state){ .kind = STATE_COUNTER, .number = before + op->value };
+	*state = (struct state){.kind = STATE_COUNTER, .number = before + op->value};
 	return true;
 }
 
-/* Does the operation, done in `state`, return what it returned? Then *state is the state after it. */
+/*
+ * Does the operation, done in `state`, return what it returned? Then *state is the state after it.
+ */
 static bool apply(const struct linear *linear, unsigned index, struct state *state, bool present)
 {
 	const struct linear_op *op = &linear->ops[index];
 	bool effect = op->outcome == LINEAR_OK || op->outcome == LINEAR_MAYBE;
-	bool same = present && state->kind == STATE_VALUE && linear->ops[state->writer].value == op->expected;
+	bool same = present && state->kind == STATE_VALUE &&
+		    linear->ops[state->writer].value == op->expected;
 
 	switch (op->kind) {
 	case LINEAR_GET:
@@ -178,7 +187,7 @@ static bool apply(const struct linear *linear, unsigned index, struct state *sta
 		if (effect != present)
 			return false;
 		if (effect)
-			*state = (struct state){ .kind = STATE_ABSENT };
+			*state = (struct state){.kind = STATE_ABSENT};
 		return true;
 	case LINEAR_PUT:
 		break;
@@ -192,7 +201,7 @@ static bool apply(const struct linear *linear, unsigned index, struct state *sta
 		break;
 	}
 	if (effect)
-		*state = (struct state){ .kind = STATE_VALUE, .writer = index };
+		*state = (struct state){.kind = STATE_VALUE, .writer = index};
 	return true;
 }
 
@@ -210,7 +219,8 @@ static bool search_with(struct linear *linear, uint64_t done, struct state state
 	for (unsigned how = SEEN_PRESENT; how <= SEEN_ABSENT; how <<= 1) {
 		struct state next = state;
 
-		if ((seen & how) && apply(linear, index, &next, how == SEEN_PRESENT) && search(linear, then, next))
+		if ((seen & how) && apply(linear, index, &next, how == SEEN_PRESENT) &&
+		    search(linear, then, next))
 			return true;
 	}
 	/* The other fate of a write that is in doubt: it never took effect. */
@@ -231,12 +241,14 @@ static bool search(struct linear *linear, uint64_t done, struct state state)
 		if (!(done >> i & 1) && linear->ops[i].returned < first_return)
 			first_return = linear->ops[i].returned;
 	for (unsigned i = 0; i < linear->count; i++)
-		if (!(done >> i & 1) && linear->ops[i].invoked <= first_return && search_with(linear, done, state, i))
+		if (!(done >> i & 1) && linear->ops[i].invoked <= first_return &&
+		    search_with(linear, done, state, i))
 			return true;
 	return false;
 }
 
-int linear_check(struct linear *linear, const struct linear_op *ops, unsigned count, uint64_t *ret_deepest)
+int linear_check(struct linear *linear, const struct linear_op *ops, unsigned count,
+		 uint64_t *ret_deepest)
 {
 	bool good;
 
@@ -251,7 +263,7 @@ int linear_check(struct linear *linear, const struct linear_op *ops, unsigned co
 	for (unsigned i = 0; i < count; i++)
 		if (ops[i].outcome != LINEAR_MAYBE)
 			linear->definite |= (uint64_t)1 << i;
-	good = search(linear, 0, (struct state){ .kind = STATE_ABSENT });
+	good = search(linear, 0, (struct state){.kind = STATE_ABSENT});
 	if (!good && linear->failed)
 		return -ENOMEM;
 	if (!good && ret_deepest)
@@ -264,12 +276,18 @@ int linear_check(struct linear *linear, const struct linear_op *ops, unsigned co
 static const char *kind_name(enum linear_kind kind)
 {
 	switch (kind) {
-	case LINEAR_GET: return "get";
-	case LINEAR_PUT: return "put";
-	case LINEAR_PUT_IF_ABSENT: return "put-if-absent";
-	case LINEAR_PUT_IF_STAMP: return "put-if-stamp";
-	case LINEAR_DELETE: return "delete";
-	case LINEAR_ADD: return "add";
+	case LINEAR_GET:
+		return "get";
+	case LINEAR_PUT:
+		return "put";
+	case LINEAR_PUT_IF_ABSENT:
+		return "put-if-absent";
+	case LINEAR_PUT_IF_STAMP:
+		return "put-if-stamp";
+	case LINEAR_DELETE:
+		return "delete";
+	case LINEAR_ADD:
+		return "add";
 	}
 	return "?";
 }
@@ -277,11 +295,16 @@ static const char *kind_name(enum linear_kind kind)
 static const char *outcome_name(enum linear_outcome outcome)
 {
 	switch (outcome) {
-	case LINEAR_OK: return "ok";
-	case LINEAR_ABSENT: return "not found";
-	case LINEAR_EXISTS: return "exists";
-	case LINEAR_OTHER: return "another stamp or type";
-	case LINEAR_MAYBE: return "in doubt";
+	case LINEAR_OK:
+		return "ok";
+	case LINEAR_ABSENT:
+		return "not found";
+	case LINEAR_EXISTS:
+		return "exists";
+	case LINEAR_OTHER:
+		return "another stamp or type";
+	case LINEAR_MAYBE:
+		return "in doubt";
 	}
 	return "?";
 }
@@ -302,14 +325,17 @@ void linear_print(FILE *file, const struct linear_op *ops, unsigned count, uint6
 			fprintf(file, " (of v%llu)", (unsigned long long)op->expected);
 		if (op->kind == LINEAR_ADD || op->counter)
 			fprintf(file, " %lld", (long long)op->value);
-		else if (op->kind != LINEAR_DELETE && (op->kind != LINEAR_GET || op->outcome == LINEAR_OK))
+		else if (op->kind != LINEAR_DELETE &&
+			 (op->kind != LINEAR_GET || op->outcome == LINEAR_OK))
 			fprintf(file, " v%llu", (unsigned long long)op->value);
 		if (op->kind == LINEAR_ADD && op->outcome == LINEAR_OK)
 			fprintf(file, " -> %lld", (long long)op->result);
 		if (op->expires_until)
-			fprintf(file, " expires in epoch %llu to %llu", (unsigned long long)op->expires_from,
+			fprintf(file, " expires in epoch %llu to %llu",
+				(unsigned long long)op->expires_from,
 				(unsigned long long)op->expires_until);
 		fprintf(file, ": %s  (epochs %llu - %llu)\n", outcome_name(op->outcome),
-			(unsigned long long)op->epoch_invoked, (unsigned long long)op->epoch_returned);
+			(unsigned long long)op->epoch_invoked,
+			(unsigned long long)op->epoch_returned);
 	}
 }

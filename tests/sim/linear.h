@@ -2,13 +2,14 @@
 /*
  * linear.h - is the history of one key linearizable?
  *
- * A history is a list of operations, each with the instants at which it was called and at which it returned, and what it
- * returned. It is linearizable if the operations can be put in one order such that each stands at an instant between its
- * call and its return, and returns what it would return if they were done one by one in that order. Method: Wing and Gong's search with
- * Lowe's memory of (set of operations done, state) pairs that have been tried.
+ * A history is a list of operations, each with the instants at which it was called and at which it
+ * returned, and what it returned. It is linearizable if the operations can be put in one order such
+ * that each stands at an instant between its call and its return, and returns what it would return
+ * if they were done one by one in that order. Method: Wing and Gong's search with Lowe's memory of
+ * (set of operations done, state) pairs that have been tried.
  *
- * A write whose outcome is not known (it was ambiguous, or its client was killed) may take effect at an instant between
- * its call and `returned`, or never.
+ * A write whose outcome is not known (it was ambiguous, or its client was killed) may take effect
+ * at an instant between its call and `returned`, or never.
  */
 #ifndef TARN_LINEAR_H
 #define TARN_LINEAR_H
@@ -18,7 +19,7 @@
 #include <stdio.h>
 
 #define LINEAR_MAX_OPS 64u
-#define LINEAR_NEVER UINT64_MAX /* `returned` of a write that may take effect for ever after */
+#define LINEAR_NEVER   UINT64_MAX /* `returned` of a write that may take effect for ever after */
 
 enum linear_kind {
 	LINEAR_GET,
@@ -40,15 +41,17 @@ enum linear_outcome {
 struct linear_op {
 	enum linear_kind kind;
 	enum linear_outcome outcome;
-	bool counter;      /* get: it found a counter */
-	unsigned client;   /* for people */
-	uint64_t value;    /* put: the id that it writes, not 0. get: the id found, or the counter's number. add: what to add */
-	uint64_t expected; /* put-if-stamp: the id whose stamp it wants */
-	uint64_t result;   /* add: the counter afterwards */
+	bool counter;    /* get: it found a counter */
+	unsigned client; /* for people */
+	/* put: the id that it writes, not 0. get: the id or number found. add: what to add */
+	uint64_t value;
+	uint64_t expected;          /* put-if-stamp: the id whose stamp it wants */
+	uint64_t result;            /* add: the counter afterwards */
 	uint64_t invoked, returned; /* any unit; LINEAR_NEVER */
 	/*
-	 * Expiry is by epochs, and readers may know the epoch late: a value that was put with expiry is there for whoever returns before the
-	 * epoch `expires_from`, gone for whoever is called in `expires_until` or later, and either for the others. 0: never expires.
+	 * Expiry is by epochs, and readers may know the epoch late: a value that was put with
+	 * expiry is there for whoever returns before the epoch `expires_from`, gone for whoever is
+	 * called in `expires_until` or later, and either for the others. 0: never expires.
 	 */
 	uint64_t expires_from, expires_until;
 	uint64_t epoch_invoked, epoch_returned;
@@ -60,10 +63,13 @@ struct linear *linear_create(void);
 void linear_free(struct linear *linear);
 
 /*
- * 1: linearizable, starting from a key that is not there. 0: not. Negative: -E2BIG (more than LINEAR_MAX_OPS) or -ENOMEM. After 0 *ret_deepest (may be NULL) has
- * the largest set of operations that could be put in order, bit i for ops[i]: the trouble is with those which are missing.
+ * 1: linearizable, starting from a key that is not there. 0: not. Negative: -E2BIG (more than
+ * LINEAR_MAX_OPS) or -ENOMEM. After 0 *ret_deepest (may be NULL) has
+ * the largest set of operations that could be put in order, bit i for ops[i]: the trouble is with
+ * those which are missing.
  */
-int linear_check(struct linear *linear, const struct linear_op *ops, unsigned count, uint64_t *ret_deepest);
+int linear_check(struct linear *linear, const struct linear_op *ops, unsigned count,
+		 uint64_t *ret_deepest);
 
 void linear_print(FILE *file, const struct linear_op *ops, unsigned count, uint64_t deepest);
 

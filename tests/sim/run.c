@@ -68,7 +68,10 @@ static void histories_check(struct run *run)
 
 		if (verdict == 1)
 			continue;
-		run_fail(run, verdict == 0 ? "the history of key %u is not linearizable" : "key %u: the checker failed", key);
+		run_fail(run,
+			 verdict == 0 ? "the history of key %u is not linearizable"
+				      : "key %u: the checker failed",
+			 key);
 		run->failed_key = key;
 	}
 }
@@ -104,12 +107,16 @@ void run_print(const struct run *run, FILE *file)
 {
 	struct linear_op ops[RUN_RECORDS];
 
-	fprintf(file, "# seed %llu, kind %s: %s\n", (unsigned long long)run->seed, run_kind_name(run->kind), run->failure);
+	fprintf(file, "# seed %llu, kind %s: %s\n", (unsigned long long)run->seed,
+		run_kind_name(run->kind), run->failure);
 	for (unsigned key = 0; key < run->nkeys; key++) {
 		if (run->failed_key < RUN_KEYS && key != run->failed_key)
 			continue;
-		fprintf(file, "# history of key %u (* could not be put in order; client %u is the pool at the end):\n", key,
-			RUN_CLIENTS);
-		linear_print(file, ops, history(run, key, ops), run->failed_key == key ? run->deepest : UINT64_MAX);
+		fprintf(file,
+			"# history of key %u (* could not be put in order; client %u is the pool "
+			"at the end):\n",
+			key, RUN_CLIENTS);
+		linear_print(file, ops, history(run, key, ops),
+			     run->failed_key == key ? run->deepest : UINT64_MAX);
 	}
 }

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * run.h - one schedule: clients with their scripts on a simulated pool, what they did, and what is checked afterwards
+ * run.h - one schedule: clients with their scripts on a simulated pool, what they did, and what is
+ * checked afterwards
  *
- * run_schedule() does all of it; the parts are scenario.c (what a seed stands for: pool, keys, scripts, chances), client.c (one
- * client: the next call, completions, results), schedule.c (who takes the next step), structure.c (the pool afterwards).
+ * run_schedule() does all of it; the parts are scenario.c (what a seed stands for: pool, keys,
+ * scripts, chances), client.c (one client: the next call, completions, results), schedule.c (who
+ * takes the next step), structure.c (the pool afterwards).
  */
 #ifndef TARN_RUN_H
 #define TARN_RUN_H
@@ -12,14 +14,14 @@
 #include "linear.h"
 #include "session.h"
 
-#define RUN_CLIENTS SIM_CLIENTS
-#define RUN_KEYS 3u
-#define RUN_SCRIPT 12u
-#define RUN_RECORDS 52u
-#define RUN_KEY_BYTES 8u
+#define RUN_CLIENTS      SIM_CLIENTS
+#define RUN_KEYS         3u
+#define RUN_SCRIPT       12u
+#define RUN_RECORDS      52u
+#define RUN_KEY_BYTES    8u
 #define RUN_BUFFER_BYTES (768u * 1024u)
-#define RUN_FAMILIES 4u
-#define RUN_FILLERS 18u
+#define RUN_FAMILIES     4u
+#define RUN_FILLERS      18u
 
 /* What schedules are about; each has a weight in scenario.c. */
 enum run_kind {
@@ -54,7 +56,7 @@ enum script_verb {
 struct script {
 	enum script_verb verb;
 	unsigned key;
-	uint32_t bytes;     /* of the value */
+	uint32_t bytes; /* of the value */
 	uint32_t expiry_ms;
 	int64_t delta;
 	uint64_t sleep_ns;
@@ -64,10 +66,10 @@ struct script {
 struct record {
 	struct linear_op op;
 	unsigned key;
-	uint32_t bytes;  /* of a put's value */
-	uint64_t stamp;  /* of a put */
+	uint32_t bytes; /* of a put's value */
+	uint64_t stamp; /* of a put */
 	uint32_t ttl_epochs;
-	bool dropped;    /* it had no effect and says nothing */
+	bool dropped; /* it had no effect and says nothing */
 };
 
 struct run_client {
@@ -79,9 +81,9 @@ struct run_client {
 	unsigned length, at;
 	struct task *task; /* the call that runs */
 	struct record *record;
-	uint64_t wake_ns;  /* of a sleep */
-	bool gone;         /* killed */
-	bool lost;         /* its connection broke */
+	uint64_t wake_ns; /* of a sleep */
+	bool gone;        /* killed */
+	bool lost;        /* its connection broke */
 	bool ended;
 	uint64_t known[RUN_KEYS], known_stamp[RUN_KEYS]; /* the value that this client saw last */
 	uint64_t first_put_epoch;
@@ -103,15 +105,16 @@ struct run {
 	struct run_client clients[RUN_CLIENTS];
 	char keys[RUN_KEYS][RUN_KEY_BYTES];
 	uint64_t fillers[RUN_FILLERS]; /* slot words of other keys, to make slots scarce */
-	unsigned filler_count; /* of this schedule */
+	unsigned filler_count;         /* of this schedule */
 	char families[RUN_FAMILIES][RUN_KEYS][RUN_KEY_BYTES]; /* keys that meet, see scenario.c */
 	struct run_page pages[RUN_PAGES];
 	unsigned page_count;
 	uint32_t timeout_ms;
 	bool caches;
 	uint32_t burst; /* per 1024: the actor of the last step takes the next, too */
-	uint64_t kill_step[RUN_CLIENTS], break_step[RUN_CLIENTS], flip_step, daemon_stop_step; /* SIM_NEVER: does not happen */
-	bool flipped;  /* a fault has happened: -TARN_ECORRUPT is a right answer */
+	uint64_t kill_step[RUN_CLIENTS], break_step[RUN_CLIENTS], flip_step,
+		daemon_stop_step; /* SIM_NEVER: does not happen */
+	bool flipped;             /* a fault has happened: -TARN_ECORRUPT is a right answer */
 	struct record records[RUN_RECORDS];
 	unsigned record_count;
 	uint64_t clock; /* of calls and returns */
@@ -140,7 +143,8 @@ void schedule_run(struct run *run);
 /* client.c */
 bool client_open(struct run_client *c);
 void client_free(struct run_client *c);
-uint64_t client_next(const struct run_client *c); /* when it can act; SIM_NEVER: it waits or has ended */
+uint64_t
+client_next(const struct run_client *c); /* when it can act; SIM_NEVER: it waits or has ended */
 void client_act(struct run_client *c);
 void client_kill(struct run_client *c);
 void client_break(struct run_client *c);

@@ -1,43 +1,46 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * scenario.c - what a seed stands for: the pool's state at the beginning, the keys, the clients' scripts, the chances
+ * scenario.c - what a seed stands for: the pool's state at the beginning, the keys, the clients'
+ * scripts, the chances
  *
- * The pool has one group of buckets, so that all keys meet, and pages in which all but a few blocks are in use for ever, so
- * that blocks are soon used again. Pages: 0 index, 1 fillers, then some per class that is used, the last ones free. Next: schedule.c.
+ * The pool has one group of buckets, so that all keys meet, and pages in which all but a few blocks
+ * are in use for ever, so that blocks are soon used again. Pages: 0 index, 1 fillers, then some per
+ * class that is used, the last ones free. Next: schedule.c.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "run.h"
 
-#define POOL_BYTES (8u << 20)
-#define MS 1000000ull
-#define HASH_SEED 0x7461726e5f73696dull
-#define FILLER_PAGE 1u
-#define FIRST_PAGE 2u
-#define SMALL_CLASS 2u  /* 128 bytes: values of up to 72 */
+#define POOL_BYTES   (8u << 20)
+#define MS           1000000ull
+#define HASH_SEED    0x7461726e5f73696dull
+#define FILLER_PAGE  1u
+#define FIRST_PAGE   2u
+#define SMALL_CLASS  2u /* 128 bytes: values of up to 72 */
 #define SECOND_CLASS 3u /* 192 bytes: up to 136 */
-#define MAX_SMALL (128u - 48u - RUN_KEY_BYTES)
-#define MAX_SECOND (192u - 48u - RUN_KEY_BYTES)
+#define MAX_SMALL    (128u - 48u - RUN_KEY_BYTES)
+#define MAX_SECOND   (192u - 48u - RUN_KEY_BYTES)
 
 const char *run_kind_name(enum run_kind kind)
 {
-	static const char *const names[RUN_KINDS + 1] = { "mixed",  "insert", "reuse", "wrap", "counter", "expiry",
-							  "memory", "large",  "flip",  "late", NULL };
+	static const char *const names[RUN_KINDS + 1] = {"mixed",   "insert", "reuse",  "wrap",
+							 "counter", "expiry", "memory", "large",
+							 "flip",    "late",   NULL};
 
 	return names[kind];
 }
 
-/* ---- once ------------------------------------------------------------------------------------------------------- */
+/* ---- once ----------------------------------------------------------------------------------- */
 
 /* Keys of one fingerprint, by which bucket pairs they have; family 3: of different fingerprints. */
 static bool find_families(struct run *run)
 {
 	static const uint32_t wanted[RUN_FAMILIES][RUN_KEYS][2] = {
-		{ { 0, 64 }, { 0, 64 }, { 0, 64 } }, /* the same two pairs */
-		{ { 0, 0 }, { 0, 0 }, { 64, 64 } },  /* both choices are one pair */
-		{ { 0, 64 }, { 64, 0 }, { 64, 64 } },
-		{ { 0, 64 }, { 64, 0 }, { 0, 64 } },
+		{{0, 64}, {0, 64}, {0, 64}}, /* the same two pairs */
+		{{0, 0}, {0, 0}, {64, 64}},  /* both choices are one pair */
+		{{0, 64}, {64, 0}, {64, 64}},
+		{{0, 64}, {64, 0}, {0, 64}},
 	};
 
 	for (unsigned family = 0; family < RUN_FAMILIES; family++) {
@@ -78,22 +81,33 @@ static void make_fillers(struct run *run)
 
 		memset(&image, 0, sizeof(image));
 		snprintf(image.key, sizeof(image.key), "f%07u", i);
-		image.block = (struct layout_block){ .generation = 1, .key_length = RUN_KEY_BYTES, .kind = LAYOUT_KIND_VALUE,
-						     .class = SMALL_CLASS };
+		image.block = (struct layout_block){.generation = 1,
+						    .key_length = RUN_KEY_BYTES,
+						    .kind = LAYOUT_KIND_VALUE,
+						    .class = SMALL_CLASS};
 		image.block.checksum = layout_block_checksum(&image.block, offset);
 		sim_write(sim, offset, &image, sizeof(image));
-		run->fillers[i] = layout_slot_make(LAYOUT_SLOT_COMMITTED,
-						   layout_hash_fp(layout_hash_key(image.key, RUN_KEY_BYTES, HASH_SEED)),
-						   SMALL_CLASS, 1, offset);
+		run->fillers[i] = layout_slot_make(
+			LAYOUT_SLOT_COMMITTED,
+			layout_hash_fp(layout_hash_key(image.key, RUN_KEY_BYTES, HASH_SEED)),
+			SMALL_CLASS, 1, offset);
 	}
 }
 
 bool scenario_prepare(struct run *run)
 {
 	const struct layout_plan plan = {
-		.pool_bytes = POOL_BYTES, .keys = 4, .max_clients = RUN_CLIENTS, .groups = 1, .deadline_ns = 100 * MS,
-		.epoch_ns = 250 * MS, .grace_ns = 500 * MS, .max_value_bytes = 1u << 20, .hash_seed = HASH_SEED,
-		.incarnation = 1, .boot_id = 1,
+		.pool_bytes = POOL_BYTES,
+		.keys = 4,
+		.max_clients = RUN_CLIENTS,
+		.groups = 1,
+		.deadline_ns = 100 * MS,
+		.epoch_ns = 250 * MS,
+		.grace_ns = 500 * MS,
+		.max_value_bytes = 1u << 20,
+		.hash_seed = HASH_SEED,
+		.incarnation = 1,
+		.boot_id = 1,
 	};
 	const struct layout_geometry *g;
 	struct sim *sim = run->sim = sim_create(&plan);
@@ -102,16 +116,17 @@ bool scenario_prepare(struct run *run)
 		return false;
 	g = &sim->geometry;
 	for (uint32_t page = 1; page < g->npages; page++) {
-		memset(sim->pool + layout_free_map_offset(g, layout_page_offset(g, page)), LAYOUT_FREE_IN_USE,
-		       LAYOUT_UNITS_PER_PAGE);
-		sim_set_word(sim, layout_page_word_offset(g, page), layout_page_make(LAYOUT_PAGE_FULL, SMALL_CLASS, 0, 1));
+		memset(sim->pool + layout_free_map_offset(g, layout_page_offset(g, page)),
+		       LAYOUT_FREE_IN_USE, LAYOUT_UNITS_PER_PAGE);
+		sim_set_word(sim, layout_page_word_offset(g, page),
+			     layout_page_make(LAYOUT_PAGE_FULL, SMALL_CLASS, 0, 1));
 	}
 	make_fillers(run);
 	sim_keep(sim);
 	return true;
 }
 
-/* ---- memory of one schedule -------------------------------------------------------------------------------------- */
+/* ---- memory of one schedule ----------------------------------------------------------------- */
 
 /* The next page gets this class, and that many blocks which can be had. */
 static void partial_page(struct run *run, uint32_t class, uint32_t blocks)
@@ -122,10 +137,13 @@ static void partial_page(struct run *run, uint32_t class, uint32_t blocks)
 	uint64_t map = layout_free_map_offset(g, layout_page_offset(g, page));
 	const uint8_t aged = LAYOUT_FREE_AGED;
 
-	run->pages[run->page_count++] = (struct run_page){ .page = page, .class = class, .blocks = blocks };
+	run->pages[run->page_count++] =
+		(struct run_page){.page = page, .class = class, .blocks = blocks};
 	for (uint32_t i = 0; i < blocks; i++)
-		sim_write(sim, map + (uint64_t)i * (layout_class_bytes(class) / LAYOUT_UNIT), &aged, 1);
-	sim_set_word(sim, layout_page_word_offset(g, page), layout_page_make(LAYOUT_PAGE_PARTIAL, class, 0, 2));
+		sim_write(sim, map + (uint64_t)i * (layout_class_bytes(class) / LAYOUT_UNIT), &aged,
+			  1);
+	sim_set_word(sim, layout_page_word_offset(g, page),
+		     layout_page_make(LAYOUT_PAGE_PARTIAL, class, 0, 2));
 	sim_ring_push(sim, class, page);
 	sim_daemon_watch(sim->daemon, page, blocks);
 }
@@ -137,10 +155,13 @@ static void free_pages(struct run *run, uint32_t count)
 	static const uint8_t aged[LAYOUT_UNITS_PER_PAGE]; /* all 0 */
 
 	for (uint32_t page = g->npages - count; page < g->npages; page++) {
-		sim_write(sim, layout_free_map_offset(g, layout_page_offset(g, page)), aged, sizeof(aged));
-		sim_set_word(sim, layout_page_word_offset(g, page), layout_page_make(LAYOUT_PAGE_FREE, 0, 0, 2));
+		sim_write(sim, layout_free_map_offset(g, layout_page_offset(g, page)), aged,
+			  sizeof(aged));
+		sim_set_word(sim, layout_page_word_offset(g, page),
+			     layout_page_make(LAYOUT_PAGE_FREE, 0, 0, 2));
 		if (run->page_count < RUN_PAGES)
-			run->pages[run->page_count++] = (struct run_page){ .page = page, .class = LAYOUT_CLASSES, .blocks = 64 };
+			run->pages[run->page_count++] = (struct run_page){
+				.page = page, .class = LAYOUT_CLASSES, .blocks = 64};
 		sim_daemon_watch(sim->daemon, page, 64);
 	}
 	sim_set_word(sim, LAYOUT_CURSOR_OFFSET, g->npages - count);
@@ -150,11 +171,15 @@ static void free_pages(struct run *run, uint32_t count)
 static void fill_slots(struct run *run, unsigned leave)
 {
 	struct sim *sim = run->sim;
-	unsigned at = (unsigned)sim_below(sim, 21), step = 1 + 3 * (unsigned)sim_below(sim, 2); /* 1 or 4: coprime to 21 */
+	unsigned at = (unsigned)sim_below(sim, 21),
+		 step = 1 + 3 * (unsigned)sim_below(sim, 2); /* 1 or 4: coprime to 21 */
 
 	run->filler_count = 21 - leave < RUN_FILLERS ? 21 - leave : RUN_FILLERS;
 	for (unsigned i = 0; i < run->filler_count; i++) {
-		sim_set_word(sim, sim->geometry.pages_offset + at / 7 * LAYOUT_BUCKET_BYTES + 8 + at % 7 * 8ull, run->fillers[i]);
+		sim_set_word(sim,
+			     sim->geometry.pages_offset + at / 7 * LAYOUT_BUCKET_BYTES + 8 +
+				     at % 7 * 8ull,
+			     run->fillers[i]);
 		at = (at + step) % 21;
 	}
 }
@@ -164,7 +189,7 @@ static uint32_t between(struct sim *sim, uint32_t low, uint32_t high)
 	return low + (uint32_t)sim_below(sim, high - low + 1);
 }
 
-/* ---- kinds ------------------------------------------------------------------------------------------------------ */
+/* ---- kinds ---------------------------------------------------------------------------------- */
 
 /* Chances of a script's lines, in parts of their sum. */
 struct weights {
@@ -172,21 +197,21 @@ struct weights {
 };
 
 static const struct weights weights[RUN_KINDS] = {
-	[RUN_MIXED] =   { 26, 3, 24, 10, 12, 12, 5, 3, 3 },
-	[RUN_INSERT] =  { 18, 2, 24, 28, 3, 24, 0, 0, 2 },
-	[RUN_REUSE] =   { 20, 1, 36, 4, 7, 8, 0, 8, 16 },
-	[RUN_WRAP] =    { 22, 1, 22, 4, 22, 15, 2, 1, 8 },
-	[RUN_COUNTER] = { 10, 0, 5, 2, 2, 16, 46, 10, 9 },
-	[RUN_EXPIRY] =  { 26, 2, 24, 10, 8, 8, 2, 1, 22 },
-	[RUN_MEMORY] =  { 14, 0, 40, 5, 3, 10, 3, 14, 12 },
-	[RUN_LARGE] =   { 36, 2, 36, 4, 6, 8, 0, 2, 8 },
-	[RUN_FLIP] =    { 36, 2, 26, 6, 8, 10, 0, 2, 4 },
-	[RUN_LATE] =    { 40, 1, 34, 8, 5, 9, 0, 1, 2 },
+	[RUN_MIXED] = {26, 3, 24, 10, 12, 12, 5, 3, 3},
+	[RUN_INSERT] = {18, 2, 24, 28, 3, 24, 0, 0, 2},
+	[RUN_REUSE] = {20, 1, 36, 4, 7, 8, 0, 8, 16},
+	[RUN_WRAP] = {22, 1, 22, 4, 22, 15, 2, 1, 8},
+	[RUN_COUNTER] = {10, 0, 5, 2, 2, 16, 46, 10, 9},
+	[RUN_EXPIRY] = {26, 2, 24, 10, 8, 8, 2, 1, 22},
+	[RUN_MEMORY] = {14, 0, 40, 5, 3, 10, 1, 18, 12},
+	[RUN_LARGE] = {36, 2, 36, 4, 6, 8, 0, 2, 8},
+	[RUN_FLIP] = {36, 2, 26, 6, 8, 10, 0, 2, 4},
+	[RUN_LATE] = {40, 1, 34, 8, 5, 9, 0, 1, 2},
 };
 
 static enum run_kind choose_kind(struct sim *sim)
 {
-	static const uint16_t parts[RUN_KINDS] = { 260, 220, 200, 100, 80, 40, 60, 2, 20, 20 };
+	static const uint16_t parts[RUN_KINDS] = {260, 220, 200, 100, 80, 40, 60, 2, 20, 20};
 	uint64_t sum = 0, at;
 	unsigned i;
 
@@ -202,12 +227,14 @@ static uint64_t pick(struct sim *sim, const uint64_t *of, unsigned count)
 {
 	return of[sim_below(sim, count)];
 }
-#define PICK(sim, ...) pick(sim, (const uint64_t[]){ __VA_ARGS__ }, sizeof((const uint64_t[]){ __VA_ARGS__ }) / 8)
+#define PICK(sim, ...) \
+	pick(sim, (const uint64_t[]){__VA_ARGS__}, sizeof((const uint64_t[]){__VA_ARGS__}) / 8)
 
 static void tune(struct run *run)
 {
 	struct sim *sim = run->sim;
-	uint64_t wrap_ns = (sim->geometry.epoch_ns << LAYOUT_GEN_BITS) + 16 * sim->geometry.epoch_ns;
+	uint64_t wrap_ns =
+		(sim->geometry.epoch_ns << LAYOUT_GEN_BITS) + 16 * sim->geometry.epoch_ns;
 	struct sim_tuning t = {
 		.tick_ns = (uint32_t)PICK(sim, 2000, 20000, 100000),
 		.delays = (uint32_t)PICK(sim, 0, 0, 8, 40),
@@ -229,6 +256,10 @@ static void tune(struct run *run)
 		t.longest_stall_ns = wrap_ns;
 		t.wraps = true;
 		t.calm_clients = 1; /* client 0 has to be in time */
+	}
+	if (run->kind == RUN_MEMORY && sim_chance(sim, 700)) {
+		t.stoppable = true;
+		t.post_stalls = (uint32_t)PICK(sim, 20, 100);
 	}
 	if (run->kind == RUN_LATE) {
 		t.late_writes = true;
@@ -262,18 +293,22 @@ static void give_memory(struct run *run, bool counters, bool second)
 	if (run->kind == RUN_LARGE)
 		free_pages(run, between(sim, 3, 8));
 	else
-		free_pages(run, run->kind == RUN_MEMORY || sim_chance(sim, 64) ? (uint32_t)sim_below(sim, 2) : 0);
+		free_pages(run, run->kind == RUN_MEMORY || sim_chance(sim, 64)
+					? (uint32_t)sim_below(sim, 2)
+					: 0);
 }
 
-/* ---- scripts ---------------------------------------------------------------------------------------------------- */
+/* ---- scripts -------------------------------------------------------------------------------- */
 
 static enum script_verb choose_verb(struct sim *sim, const struct weights *w)
 {
-	const uint8_t parts[] = { w->get, w->exists, w->put, w->put_if_absent, w->put_if_stamp,
-				  w->delete, w->add, w->process, w->sleep };
-	static const enum script_verb verbs[] = { SCRIPT_GET, SCRIPT_EXISTS, SCRIPT_PUT, SCRIPT_PUT_IF_ABSENT,
-						  SCRIPT_PUT_IF_STAMP, SCRIPT_DELETE, SCRIPT_ADD, SCRIPT_PROCESS,
-						  SCRIPT_SLEEP };
+	const uint8_t parts[] = {w->get,           w->exists,       w->put,
+				 w->put_if_absent, w->put_if_stamp, w->delete,
+				 w->add,           w->process,      w->sleep};
+	static const enum script_verb verbs[] = {
+		SCRIPT_GET,           SCRIPT_EXISTS,       SCRIPT_PUT,
+		SCRIPT_PUT_IF_ABSENT, SCRIPT_PUT_IF_STAMP, SCRIPT_DELETE,
+		SCRIPT_ADD,           SCRIPT_PROCESS,      SCRIPT_SLEEP};
 	unsigned sum = 0, at, i;
 
 	for (i = 0; i < 9; i++)
@@ -304,29 +339,38 @@ static void write_line(struct run *run, struct script *s, enum script_verb verb,
 	struct sim *sim = run->sim;
 	uint32_t room = second && sim_chance(sim, 512) ? MAX_SECOND : MAX_SMALL;
 
-	*s = (struct script){ .verb = verb, .key = (unsigned)sim_below(sim, run->nkeys) };
+	*s = (struct script){.verb = verb, .key = (unsigned)sim_below(sim, run->nkeys)};
 	switch (verb) {
 	case SCRIPT_PUT:
 	case SCRIPT_PUT_IF_ABSENT:
 	case SCRIPT_PUT_IF_STAMP:
 		s->bytes = between(sim, room == MAX_SECOND ? MAX_SMALL + 1 : 8, room);
 		if (run->kind == RUN_LARGE && sim_chance(sim, 700))
-			s->bytes = (uint32_t)PICK(sim, LAYOUT_PAGE_BYTES - 40, LAYOUT_PAGE_BYTES + 40, 2 * LAYOUT_PAGE_BYTES + 16);
+			s->bytes =
+				(uint32_t)PICK(sim, LAYOUT_PAGE_BYTES - 40, LAYOUT_PAGE_BYTES + 40,
+					       2 * LAYOUT_PAGE_BYTES + 16);
 		if (run->kind == RUN_EXPIRY && sim_chance(sim, 700))
 			s->expiry_ms = between(sim, 1, 1500);
 		break;
 	case SCRIPT_ADD:
-		s->delta = sim_chance(sim, 900) ? (int64_t)between(sim, 1, 9) : -(int64_t)between(sim, 1, 9);
+		s->delta = sim_chance(sim, 900) ? (int64_t)between(sim, 1, 9)
+						: -(int64_t)between(sim, 1, 9);
 		break;
 	case SCRIPT_SLEEP:
 		s->sleep_ns = choose_sleep(run);
+		break;
+	case SCRIPT_PROCESS:
+		/* as if idle: pages go from hand to hand */
+		if (run->kind == RUN_MEMORY && sim_chance(sim, 700))
+			s->verb = SCRIPT_CLOSE;
 		break;
 	default:
 		break;
 	}
 }
 
-static void add_line(struct run *run, struct run_client *c, enum script_verb verb, unsigned key, uint64_t sleep_ns)
+static void add_line(struct run *run, struct run_client *c, enum script_verb verb, unsigned key,
+		     uint64_t sleep_ns)
 {
 	struct script *s = &c->script[c->length++];
 
@@ -337,18 +381,22 @@ static void add_line(struct run *run, struct run_client *c, enum script_verb ver
 }
 
 /*
- * A story: client 0 puts a key, takes it away or replaces it, waits until its block can be used again (in a wrap schedule: until the
- * generation comes again, too), and puts it or another key of the same fingerprint. Client 1 looks at the key at the
- * beginning, and writes it at the end: by a location that it remembers, or by a call that was held up all the while.
+ * A story: client 0 puts a key, takes it away or replaces it, waits until its block can be used
+ * again (in a wrap schedule: until the generation comes again, too), and puts it or another key of
+ * the same fingerprint. Client 1 looks at the key at the beginning, and writes it at the end: by a
+ * location that it remembers, or by a call that was held up all the while.
  */
 static void write_story(struct run *run)
 {
-	static const enum script_verb late_calls[] = { SCRIPT_PUT, SCRIPT_PUT_IF_STAMP, SCRIPT_DELETE, SCRIPT_GET };
+	static const enum script_verb late_calls[] = {SCRIPT_PUT, SCRIPT_PUT_IF_STAMP,
+						      SCRIPT_DELETE, SCRIPT_GET};
 	struct sim *sim = run->sim;
 	const struct layout_geometry *g = &sim->geometry;
 	struct run_client *first = &run->clients[0], *other = &run->clients[1];
-	unsigned key = (unsigned)sim_below(sim, run->nkeys), then = (unsigned)sim_below(sim, run->nkeys);
-	uint64_t moment = 400ull * sim->tuning.tick_ns, again = g->grace_ns + g->epoch_ns + sim_below(sim, 4 * g->epoch_ns);
+	unsigned key = (unsigned)sim_below(sim, run->nkeys),
+		 then = (unsigned)sim_below(sim, run->nkeys);
+	uint64_t moment = 400ull * sim->tuning.tick_ns,
+		 again = g->grace_ns + g->epoch_ns + sim_below(sim, 4 * g->epoch_ns);
 	bool wrap = run->kind == RUN_WRAP;
 
 	first->length = other->length = 0;
@@ -372,8 +420,10 @@ static void write_story(struct run *run)
 static void write_scripts(struct run *run, bool second)
 {
 	struct sim *sim = run->sim;
-	unsigned lines = run->kind == RUN_LARGE ? 4 : run->kind == RUN_REUSE || run->kind == RUN_MEMORY ||
-								       run->kind == RUN_COUNTER ? 11 : 6;
+	unsigned lines =
+		run->kind == RUN_LARGE                                                          ? 4
+		: run->kind == RUN_REUSE || run->kind == RUN_MEMORY || run->kind == RUN_COUNTER ? 11
+												: 6;
 	bool prepared = sim_chance(sim, 512);
 
 	for (unsigned i = 0; i < run->nclients; i++) {
@@ -381,11 +431,13 @@ static void write_scripts(struct run *run, bool second)
 
 		c->length = between(sim, lines - 3, lines);
 		for (unsigned l = 0; l < c->length; l++)
-			write_line(run, &c->script[l], choose_verb(sim, &weights[run->kind]), second);
+			write_line(run, &c->script[l], choose_verb(sim, &weights[run->kind]),
+				   second);
 		/* the keys are there before the others begin */
 		if (prepared && i == 0)
 			for (unsigned key = 0; key < run->nkeys && key < c->length; key++) {
-				enum script_verb verb = run->kind == RUN_COUNTER ? SCRIPT_ADD : SCRIPT_PUT;
+				enum script_verb verb =
+					run->kind == RUN_COUNTER ? SCRIPT_ADD : SCRIPT_PUT;
 
 				write_line(run, &c->script[key], verb, second);
 				c->script[key].key = key;
@@ -395,11 +447,12 @@ static void write_scripts(struct run *run, bool second)
 		if (i > 0 && prepared)
 			c->wake_ns = sim->now_ns + sim_below(sim, 1000ull * sim->tuning.tick_ns);
 	}
-	if (run->kind == RUN_WRAP || ((run->kind == RUN_REUSE || run->kind == RUN_LARGE) && sim_chance(sim, 400)))
+	if (run->kind == RUN_WRAP ||
+	    ((run->kind == RUN_REUSE || run->kind == RUN_LARGE) && sim_chance(sim, 400)))
 		write_story(run);
 }
 
-/* ---- all of it --------------------------------------------------------------------------------------------------- */
+/* ---- all of it ------------------------------------------------------------------------------ */
 
 static void choose_disasters(struct run *run)
 {
@@ -430,7 +483,8 @@ bool scenario_begin(struct run *run, enum run_kind kind)
 	run->nclients = run->kind == RUN_LARGE ? 2 : between(sim, 2, RUN_CLIENTS);
 	if (run->kind == RUN_WRAP && sim_chance(sim, 800))
 		run->nclients = 2;
-	run->nkeys = run->kind == RUN_INSERT || run->kind == RUN_LARGE ? between(sim, 1, 2) : between(sim, 1, RUN_KEYS);
+	run->nkeys = run->kind == RUN_INSERT || run->kind == RUN_LARGE ? between(sim, 1, 2)
+								       : between(sim, 1, RUN_KEYS);
 	family = (unsigned)sim_below(sim, RUN_FAMILIES + 2) % RUN_FAMILIES;
 	memcpy(run->keys, run->families[family], sizeof(run->keys));
 	tune(run);

@@ -2,9 +2,10 @@
 /*
  * schedule.c - who takes the next step, until all scripts have ended and all queues are empty
  *
- * The actors are: each endpoint's queue (one word of a request), each client (a completion, a call), each RPC at the daemon, the
- * keeper. When nobody can act, time leaps to the next instant at which somebody can. Kills, broken connections and flips
- * happen at steps that scenario.c has drawn.
+ * The actors are: each endpoint's queue (one word of a request), each client (a completion, a
+ * call), each RPC at the daemon, the keeper. When nobody can act, time leaps to the next instant at
+ * which somebody can. Kills, broken connections and flips happen at steps that scenario.c has
+ * drawn.
  */
 #include <stdarg.h>
 #include <stdlib.h>
@@ -12,8 +13,8 @@
 
 #include "run.h"
 
-#define MAX_STEPS 400000u /* a schedule that takes more has a livelock */
-#define KEEPER_LEAPS 8u   /* scans of the keeper in one leap of time */
+#define MAX_STEPS    400000u /* a schedule that takes more has a livelock */
+#define KEEPER_LEAPS 8u      /* scans of the keeper in one leap of time */
 
 void run_fail(struct run *run, const char *format, ...)
 {
@@ -29,16 +30,20 @@ void run_fail(struct run *run, const char *format, ...)
 	sim_tracef(run->sim, "FAILED: %s", run->failure);
 }
 
-/* ---- what happens to clients and memory ------------------------------------------------------------------------- */
+/* ---- what happens to clients and memory ----------------------------------------------------- */
 
-/* Fault: one bit of a block that a committed slot names. Of a counter, not of its number, which has no checksum. */
+/*
+ * Fault: one bit of a block that a committed slot names. Of a counter, not of its number, which has
+ * no checksum.
+ */
 static void flip(struct run *run)
 {
 	struct sim *sim = run->sim;
 	uint64_t subtable = sim->geometry.pages_offset;
 
 	for (unsigned i = 0; i < 3 * LAYOUT_BUCKET_BYTES / 8; i++) {
-		uint64_t word = sim_word(sim, subtable + 8ull * i), offset = layout_slot_offset(word), at;
+		uint64_t word = sim_word(sim, subtable + 8ull * i),
+			 offset = layout_slot_offset(word), at;
 		const struct layout_block *block;
 		uint8_t byte;
 
@@ -46,10 +51,11 @@ static void flip(struct run *run)
 		if (i % 8 == 0 || layout_slot_state(word) != LAYOUT_SLOT_COMMITTED)
 			continue;
 		block = (const void *)(sim->pool + offset);
-		if (block->key_length != RUN_KEY_BYTES || block->kind == LAYOUT_KIND_COUNTER || block->value_length == 0 ||
-		    sim_chance(sim, 256))
+		if (block->key_length != RUN_KEY_BYTES || block->kind == LAYOUT_KIND_COUNTER ||
+		    block->value_length == 0 || sim_chance(sim, 256))
 			continue;
-		at = offset + sim_below(sim, layout_block_bytes(block->kind, block->key_length, block->value_length));
+		at = offset + sim_below(sim, layout_block_bytes(block->kind, block->key_length,
+								block->value_length));
 		if (block->kind == LAYOUT_KIND_EXTENTS && sim_chance(sim, 512)) {
 			const struct layout_extent *e = layout_block_value(block);
 
@@ -79,7 +85,8 @@ static void happen(struct run *run)
 		flip(run);
 	if (run->daemon_stop_step == step) {
 		run->daemon_stop_step = SIM_NEVER;
-		run->sim->daemon_stopped_ns = run->sim->now_ns + sim_below(run->sim, 6 * run->sim->geometry.grace_ns);
+		run->sim->daemon_stopped_ns =
+			run->sim->now_ns + sim_below(run->sim, 6 * run->sim->geometry.grace_ns);
 		sim_tracef(run->sim, "the daemon stands still until %llu us",
 			   (unsigned long long)run->sim->daemon_stopped_ns / 1000);
 	}
@@ -87,7 +94,7 @@ static void happen(struct run *run)
 		sim_late_step(run->sim, false);
 }
 
-/* ---- actors ----------------------------------------------------------------------------------------------------- */
+/* ---- actors --------------------------------------------------------------------------------- */
 
 enum actor_kind { ACTOR_QUEUE, ACTOR_CLIENT, ACTOR_RPC, ACTOR_KEEPER };
 struct actor {
@@ -117,8 +124,8 @@ static void act(struct run *run, struct actor actor)
 struct choice {
 	struct actor actors[ACTORS];
 	unsigned count;
-	bool must;         /* the only actor is a queue that has to take effect before time goes on (T3) */
-	uint64_t next_ns;  /* when somebody else could act */
+	bool must; /* the only actor is a queue that has to take effect before time goes on (T3) */
+	uint64_t next_ns; /* when somebody else could act */
 };
 
 static void consider(struct choice *choice, struct actor actor, uint64_t at, uint64_t now)
@@ -140,29 +147,31 @@ static void gather(struct run *run, struct choice *choice)
 		struct run_client *c = &run->clients[i];
 
 		if (sim_due(c->ep) && sim_ready(c->ep) <= now) {
-			choice->actors[0] = (struct actor){ ACTOR_QUEUE, i };
+			choice->actors[0] = (struct actor){ACTOR_QUEUE, i};
 			choice->count = 1;
 			choice->must = true;
 			return;
 		}
-		consider(choice, (struct actor){ ACTOR_QUEUE, i }, sim_ready(c->ep), now);
-		consider(choice, (struct actor){ ACTOR_CLIENT, i }, client_next(c), now);
-		consider(choice, (struct actor){ ACTOR_RPC, i }, sim_rpc_ready(c->ep), now);
+		consider(choice, (struct actor){ACTOR_QUEUE, i}, sim_ready(c->ep), now);
+		consider(choice, (struct actor){ACTOR_CLIENT, i}, client_next(c), now);
+		consider(choice, (struct actor){ACTOR_RPC, i}, sim_rpc_ready(c->ep), now);
 	}
 	if (choice->count && sim_keeper_ready(run->sim->daemon))
-		choice->actors[choice->count++] = (struct actor){ ACTOR_KEEPER, 0 };
+		choice->actors[choice->count++] = (struct actor){ACTOR_KEEPER, 0};
 }
 
 static struct actor choose(struct run *run, const struct choice *choice, struct actor last)
 {
 	if (sim_chance(run->sim, run->burst))
 		for (unsigned i = 0; i < choice->count; i++)
-			if (choice->actors[i].kind == last.kind && choice->actors[i].client == last.client)
+			if (choice->actors[i].kind == last.kind &&
+			    choice->actors[i].client == last.client)
 				return last;
 	/* in a burst a client and its queue go on together */
 	if (sim_chance(run->sim, run->burst))
 		for (unsigned i = 0; i < choice->count; i++)
-			if (choice->actors[i].kind != ACTOR_KEEPER && choice->actors[i].client == last.client)
+			if (choice->actors[i].kind != ACTOR_KEEPER &&
+			    choice->actors[i].client == last.client)
 				return choice->actors[i];
 	return choice->actors[sim_below(run->sim, choice->count)];
 }
@@ -199,7 +208,7 @@ static void finish(struct run *run)
 void schedule_run(struct run *run)
 {
 	struct sim *sim = run->sim;
-	struct actor last = { ACTOR_CLIENT, 0 };
+	struct actor last = {ACTOR_CLIENT, 0};
 
 	while (!run->failed) {
 		struct choice choice;

@@ -2,9 +2,9 @@
 /*
  * sim-daemon.c - as much of the daemon as a schedule needs: RPCs, and a keeper that recycles
  *
- * Each step is one change of shared memory, so that it mixes with the clients' words. The epoch is sim_advance()'s. The keeper does not
- * free what a dead client left: that would need the sweep. Next:
- * docs/protocol.md sections 4 (counter add) and 6.
+ * Each step is one change of shared memory, so that it mixes with the clients' words. The epoch is
+ * sim_advance()'s. The keeper does not free what a dead client left: that would need the sweep.
+ * Next: docs/protocol.md sections 4 (counter add) and 6.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 #include "fabric-sim.h"
 #include "tarn/tarn.h"
 
-#define WATCH_MAX 16u
+#define WATCH_MAX  16u
 #define BLOCKS_MAX 64u
 
 enum keeper_state { KEEPER_SCAN, KEEPER_PUSH };
@@ -32,8 +32,8 @@ struct sim_daemon {
 	uint32_t count;
 	uint64_t next_ns; /* of the next scan */
 	enum keeper_state state;
-	uint32_t at;      /* the page that is scanned or pushed */
-	uint32_t class;   /* of the page that is pushed */
+	uint32_t at;    /* the page that is scanned or pushed */
+	uint32_t class; /* of the page that is pushed */
 };
 
 struct sim_daemon *sim_daemon_create(struct sim *sim)
@@ -67,29 +67,33 @@ void sim_daemon_watch(struct sim_daemon *d, uint32_t page, uint32_t blocks)
 	d->watches[d->count++].blocks = blocks < BLOCKS_MAX ? blocks : BLOCKS_MAX;
 }
 
-/* ---- the keeper ----------------------------------------------------------------------------------------------- */
+/* ---- the keeper ----------------------------------------------------------------------------- */
 
 void sim_ring_push(struct sim *sim, uint32_t class, uint32_t page)
 {
 	uint64_t ring = layout_ring_offset(&sim->geometry, class);
-	uint64_t head = sim_word(sim, ring + LAYOUT_RING_HEAD), tail = sim_word(sim, ring + LAYOUT_RING_TAIL);
+	uint64_t head = sim_word(sim, ring + LAYOUT_RING_HEAD),
+		 tail = sim_word(sim, ring + LAYOUT_RING_TAIL);
 	uint64_t ticket = head > tail ? head : tail;
 
 	if (ticket - head >= sim->geometry.ring_entries)
 		return;
-	sim_set_word(sim, ring + LAYOUT_RING_ENTRIES + 8 * (ticket & (sim->geometry.ring_entries - 1)),
+	sim_set_word(sim,
+		     ring + LAYOUT_RING_ENTRIES + 8 * (ticket & (sim->geometry.ring_entries - 1)),
 		     layout_ring_make(ticket, page));
 	sim_set_word(sim, ring + LAYOUT_RING_TAIL, ticket + 1);
 }
 
 static uint64_t quiescence(const struct sim *sim, unsigned client)
 {
-	return sim_word(sim, layout_client_offset(&sim->geometry, client) + offsetof(struct layout_client, quiescence));
+	return sim_word(sim, layout_client_offset(&sim->geometry, client) +
+				     offsetof(struct layout_client, quiescence));
 }
 
 /*
- * Counters only: has every connection raised its count twice, so that no FAA on this block can be on its way? Who has ended would go on raising it
- * if there were housekeeping; who is dead or cut off is fenced.
+ * Counters only: has every connection raised its count twice, so that no FAA on this block can be
+ * on its way? Who has ended would go on raising it if there were housekeeping; who is dead or cut
+ * off is fenced.
  */
 static bool all_quiescent(const struct sim *sim, const struct watch *w, uint32_t block)
 {
@@ -107,8 +111,10 @@ static bool all_quiescent(const struct sim *sim, const struct watch *w, uint32_t
 static uint32_t age_blocks(struct sim_daemon *d, struct watch *w, uint32_t class)
 {
 	struct sim *sim = d->sim;
-	uint64_t map = layout_free_map_offset(&sim->geometry, layout_page_offset(&sim->geometry, w->page));
-	uint32_t units = layout_class_bytes(class) / LAYOUT_UNIT, blocks = layout_class_blocks(class), aged = 0;
+	uint64_t map =
+		layout_free_map_offset(&sim->geometry, layout_page_offset(&sim->geometry, w->page));
+	uint32_t units = layout_class_bytes(class) / LAYOUT_UNIT,
+		 blocks = layout_class_blocks(class), aged = 0;
 
 	for (uint32_t i = 0; i < w->blocks && i < blocks; i++) {
 		const uint8_t now_aged = LAYOUT_FREE_AGED;
@@ -121,7 +127,8 @@ static uint32_t age_blocks(struct sim_daemon *d, struct watch *w, uint32_t class
 			w->seen_epoch[i] = sim->epoch;
 			for (unsigned c = 0; c < SIM_CLIENTS; c++)
 				w->seen_counts[i][c] = quiescence(sim, c);
-		} else if (sim->now_ns - w->seen_ns[i] >= sim->geometry.grace_ns && sim->epoch >= w->seen_epoch[i] + 2 &&
+		} else if (sim->now_ns - w->seen_ns[i] >= sim->geometry.grace_ns &&
+			   sim->epoch >= w->seen_epoch[i] + 2 &&
 			   (!layout_class_is_counter(class) || all_quiescent(sim, w, i))) {
 			sim_write(sim, byte, &now_aged, 1);
 			w->seen_ns[i] = 0;
@@ -135,7 +142,8 @@ static uint32_t age_blocks(struct sim_daemon *d, struct watch *w, uint32_t class
 static bool in_ring(const struct sim *sim, uint32_t class, uint32_t page)
 {
 	uint64_t ring = layout_ring_offset(&sim->geometry, class);
-	uint64_t head = sim_word(sim, ring + LAYOUT_RING_HEAD), tail = sim_word(sim, ring + LAYOUT_RING_TAIL);
+	uint64_t head = sim_word(sim, ring + LAYOUT_RING_HEAD),
+		 tail = sim_word(sim, ring + LAYOUT_RING_TAIL);
 
 	for (; head < tail; head++) {
 		uint64_t index = head & (sim->geometry.ring_entries - 1);
@@ -160,7 +168,10 @@ static bool has_retired(const struct sim *sim, const struct watch *w, uint32_t c
 	return false;
 }
 
-/* Full pages are aged; partial ones are taken back when they have something to age, or named again when nothing names them. */
+/*
+ * Full pages are aged; partial ones are taken back when they have something to age, or named again
+ * when nothing names them.
+ */
 static void scan_page(struct sim_daemon *d, struct watch *w)
 {
 	struct sim *sim = d->sim;
@@ -175,14 +186,16 @@ static void scan_page(struct sim_daemon *d, struct watch *w)
 	} else if (layout_page_state(word) == LAYOUT_PAGE_PARTIAL && has_retired(sim, w, class)) {
 		sim_tracef(sim, "keeper: page %u is full", w->page);
 		sim_set_word(sim, at, layout_page_next(word, LAYOUT_PAGE_FULL, class, 0));
-	} else if (layout_page_state(word) == LAYOUT_PAGE_PARTIAL && !in_ring(sim, class, w->page)) {
+	} else if (layout_page_state(word) == LAYOUT_PAGE_PARTIAL &&
+		   !in_ring(sim, class, w->page)) {
 		d->state = KEEPER_PUSH;
 	}
 }
 
 uint64_t sim_keeper_next(const struct sim_daemon *d)
 {
-	uint64_t from = d->next_ns > d->sim->daemon_stopped_ns ? d->next_ns : d->sim->daemon_stopped_ns;
+	uint64_t from =
+		d->next_ns > d->sim->daemon_stopped_ns ? d->next_ns : d->sim->daemon_stopped_ns;
 
 	return d->count ? from : SIM_NEVER;
 }
@@ -208,7 +221,7 @@ void sim_keeper_step(struct sim_daemon *d)
 	d->next_ns = d->sim->now_ns + d->sim->geometry.epoch_ns;
 }
 
-/* ---- RPCs ----------------------------------------------------------------------------------------------------- */
+/* ---- RPCs ----------------------------------------------------------------------------------- */
 
 uint64_t sim_rpc_ready(const struct sim_endpoint *ep)
 {
@@ -221,19 +234,24 @@ uint64_t sim_rpc_ready(const struct sim_endpoint *ep)
 
 static void reply(struct sim_endpoint *ep, int status, uint32_t number, int64_t value)
 {
-	struct wire_rpc_reply r = { .type = ep->rpc.rpc.type, .tag = ep->rpc.rpc.tag, .status = status, .number = number,
-				    .value = value };
+	struct wire_rpc_reply r = {.type = ep->rpc.rpc.type,
+				   .tag = ep->rpc.rpc.tag,
+				   .status = status,
+				   .number = number,
+				   .value = value};
 	uint8_t bytes[WIRE_RPC_REPLY_BYTES];
 	size_t length = sizeof(bytes) < ep->rpc.capacity ? sizeof(bytes) : ep->rpc.capacity;
 
 	ep->rpc.state = SIM_RPC_NONE;
-	sim_tracef(ep->sim, "daemon: rpc %u of c%u: status %d, page %u, value %lld%s", r.type, ep->client, status, number,
-		   (long long)value, ep->rpc.cancelled ? ", nobody waits for it" : "");
+	sim_tracef(ep->sim, "daemon: rpc %u of c%u: status %d, page %u, value %lld%s", r.type,
+		   ep->client, status, number, (long long)value,
+		   ep->rpc.cancelled ? ", nobody waits for it" : "");
 	if (ep->rpc.cancelled)
 		return;
 	wire_rpc_reply_encode(&r, bytes);
 	memcpy(ep->rpc.reply, bytes, length);
-	sim_complete(ep, &(struct fabric_completion){ .cookie = ep->rpc.cookie, .length = (uint32_t)length });
+	sim_complete(ep, &(struct fabric_completion){.cookie = ep->rpc.cookie,
+						     .length = (uint32_t)length});
 }
 
 /* A page that can be claimed, if there is one. */
@@ -245,7 +263,8 @@ static void name_page(struct sim_endpoint *ep)
 		uint64_t word = sim_word(sim, layout_page_word_offset(&sim->geometry, page));
 
 		if (layout_page_state(word) == LAYOUT_PAGE_FREE ||
-		    (layout_page_state(word) == LAYOUT_PAGE_PARTIAL && layout_page_class(word) == ep->rpc.rpc.class)) {
+		    (layout_page_state(word) == LAYOUT_PAGE_PARTIAL &&
+		     layout_page_class(word) == ep->rpc.rpc.class)) {
 			reply(ep, 0, page, 0);
 			return;
 		}
@@ -253,7 +272,10 @@ static void name_page(struct sim_endpoint *ep)
 	reply(ep, -TARN_EPOOLFULL, 0, 0);
 }
 
-/* The counter's value is where the slot's block says; the block is checked as everything that is read from a pool. */
+/*
+ * The counter's value is where the slot's block says; the block is checked as everything that is
+ * read from a pool.
+ */
 static void find_counter(struct sim_endpoint *ep)
 {
 	struct sim *sim = ep->sim;
@@ -267,7 +289,8 @@ static void find_counter(struct sim_endpoint *ep)
 	} else if (sim_word(sim, ep->rpc.rpc.slot_offset) != word) {
 		reply(ep, -TARN_ESTAMP, 0, 0);
 	} else if (block->kind != LAYOUT_KIND_COUNTER ||
-		   !layout_block_valid(block, layout_class_bytes(layout_slot_class(word)), offset)) {
+		   !layout_block_valid(block, layout_class_bytes(layout_slot_class(word)),
+				       offset)) {
 		reply(ep, -TARN_ETYPE, 0, 0);
 	} else {
 		ep->rpc.value_offset = offset + layout_value_offset(block->key_length);
@@ -293,7 +316,8 @@ void sim_rpc_step(struct sim_endpoint *ep)
 			reply(ep, 0, 0, 0);
 		return;
 	case SIM_RPC_ADDING:
-		ep->rpc.value = (int64_t)(sim_word(sim, ep->rpc.value_offset) + (uint64_t)ep->rpc.rpc.delta);
+		ep->rpc.value = (int64_t)(sim_word(sim, ep->rpc.value_offset) +
+					  (uint64_t)ep->rpc.rpc.delta);
 		sim_set_word(sim, ep->rpc.value_offset, (uint64_t)ep->rpc.value);
 		ep->rpc.state = SIM_RPC_ADDED;
 		return;

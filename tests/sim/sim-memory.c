@@ -2,8 +2,8 @@
 /*
  * sim-memory.c - the simulated pool's bytes, chance, time, and words for a trace
  *
- * A schedule touches some hundred cache lines of a pool of megabytes, and there are a hundred thousand schedules: each line that
- * is written is noted, and sim_reset() copies back those alone.
+ * A schedule touches some hundred cache lines of a pool of megabytes, and there are a hundred
+ * thousand schedules: each line that is written is noted, and sim_reset() copies back those alone.
  */
 #include <stdarg.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 
 #include "fabric-sim.h"
 
-#define LINE 64u
+#define LINE        64u
 #define FIRST_QUEUE 64u
 
 struct sim *sim_create(const struct layout_plan *plan)
@@ -37,7 +37,8 @@ struct sim *sim_create(const struct layout_plan *plan)
 		goto fail;
 	memset(sim->pool, 0, sim->bytes);
 	sb = (struct layout_superblock *)(void *)sim->pool;
-	if (layout_format(sim->pool, plan) < 0 || layout_superblock_check(sb, sim->bytes, &sim->geometry) < 0)
+	if (layout_format(sim->pool, plan) < 0 ||
+	    layout_superblock_check(sb, sim->bytes, &sim->geometry) < 0)
 		goto fail;
 	sim_keep(sim);
 	return sim;
@@ -77,7 +78,7 @@ void sim_reset(struct sim *sim, uint64_t seed)
 	}
 	sim->dirty_count = 0;
 	sim->random = seed;
-	sim->tuning = (struct sim_tuning){ 0 };
+	sim->tuning = (struct sim_tuning){0};
 	sim->now_ns = 1000000000ull + sim_below(sim, sim->geometry.epoch_ns);
 	sim->next_epoch_ns = sim->now_ns + sim_below(sim, sim->geometry.epoch_ns);
 	sim->step = 0;
@@ -94,7 +95,10 @@ void sim_tune(struct sim *sim, const struct sim_tuning *tuning)
 	uint64_t generations_ns = sim->geometry.epoch_ns << LAYOUT_GEN_BITS;
 
 	sim->tuning = *tuning;
-	/* a CAS may be held up between looking at the clock and posting, but not so long that its word may have come again */
+	/*
+	 * a CAS may be held up between looking at the clock and posting, but not so long that its
+	 * word may have come again
+	 */
 	sim->longest_prepost_ns = generations_ns / 4;
 	if (sim->longest_prepost_ns > tuning->longest_stall_ns)
 		sim->longest_prepost_ns = tuning->longest_stall_ns;
@@ -106,7 +110,7 @@ void sim_set_epoch(struct sim *sim, uint64_t epoch)
 	sim_set_word(sim, LAYOUT_EPOCH_OFFSET, epoch);
 }
 
-/* ---- memory --------------------------------------------------------------------------------------------------- */
+/* ---- memory --------------------------------------------------------------------------------- */
 
 static void touch(struct sim *sim, uint64_t line)
 {
@@ -139,7 +143,7 @@ void sim_late_step(struct sim *sim, bool all)
 	}
 }
 
-/* ---- chance --------------------------------------------------------------------------------------------------- */
+/* ---- chance --------------------------------------------------------------------------------- */
 
 uint64_t sim_random(struct sim *sim)
 {
@@ -179,7 +183,7 @@ uint64_t sim_stall(struct sim *sim, uint64_t longest_ns)
 	return ns < longest_ns ? ns : sim_below(sim, longest_ns + 1);
 }
 
-/* ---- time ----------------------------------------------------------------------------------------------------- */
+/* ---- time ----------------------------------------------------------------------------------- */
 
 void sim_advance(struct sim *sim, uint64_t ns)
 {
@@ -200,7 +204,7 @@ void sim_advance(struct sim *sim, uint64_t ns)
 	sim_tracef(sim, "epoch is %llu", (unsigned long long)sim->epoch);
 }
 
-/* ---- words ---------------------------------------------------------------------------------------------------- */
+/* ---- words ---------------------------------------------------------------------------------- */
 
 void sim_tracef(struct sim *sim, const char *format, ...)
 {
@@ -208,7 +212,8 @@ void sim_tracef(struct sim *sim, const char *format, ...)
 
 	if (!sim->trace)
 		return;
-	fprintf(sim->trace, "%6llu %10.3f ms  ", (unsigned long long)sim->step, (double)sim->now_ns / 1e6);
+	fprintf(sim->trace, "%6llu %10.3f ms  ", (unsigned long long)sim->step,
+		(double)sim->now_ns / 1e6);
 	va_start(args, format);
 	vfprintf(sim->trace, format, args);
 	va_end(args);
@@ -224,11 +229,12 @@ static void where_in_page(const struct sim *sim, uint64_t offset, char *buffer, 
 	uint32_t size = layout_class_bytes(layout_page_class(word));
 
 	if (layout_page_state(word) == LAYOUT_PAGE_INDEX)
-		snprintf(buffer, bytes, "bucket %llu %s %lld", (unsigned long long)inside / LAYOUT_BUCKET_BYTES,
+		snprintf(buffer, bytes, "bucket %llu %s %lld",
+			 (unsigned long long)inside / LAYOUT_BUCKET_BYTES,
 			 inside % 64 ? "slot" : "header", (long long)(inside % 64 / 8) - 1);
 	else
-		snprintf(buffer, bytes, "block %u.%llu (%llx)", page, (unsigned long long)inside / size,
-			 (unsigned long long)offset);
+		snprintf(buffer, bytes, "block %u.%llu (%llx)", page,
+			 (unsigned long long)inside / size, (unsigned long long)offset);
 }
 
 const char *sim_where(const struct sim *sim, uint64_t offset, char *buffer, size_t bytes)
@@ -242,19 +248,24 @@ const char *sim_where(const struct sim *sim, uint64_t offset, char *buffer, size
 	else if (offset < g->client_table_offset)
 		snprintf(buffer, bytes, "superblock + %llu", (unsigned long long)offset);
 	else if (offset < g->page_table_offset)
-		snprintf(buffer, bytes, "client table + %llu", (unsigned long long)(offset - g->client_table_offset));
+		snprintf(buffer, bytes, "client table + %llu",
+			 (unsigned long long)(offset - g->client_table_offset));
 	else if (offset < g->ready_rings_offset)
-		snprintf(buffer, bytes, "page word %llu", (unsigned long long)(offset - g->page_table_offset) / 8);
+		snprintf(buffer, bytes, "page word %llu",
+			 (unsigned long long)(offset - g->page_table_offset) / 8);
 	else if (offset < g->directory_offset)
-		snprintf(buffer, bytes, "ready ring + %llu", (unsigned long long)(offset - g->ready_rings_offset));
+		snprintf(buffer, bytes, "ready ring + %llu",
+			 (unsigned long long)(offset - g->ready_rings_offset));
 	else if (offset < g->free_map_offset)
-		snprintf(buffer, bytes, "directory %llu", (unsigned long long)(offset - g->directory_offset) / 8);
+		snprintf(buffer, bytes, "directory %llu",
+			 (unsigned long long)(offset - g->directory_offset) / 8);
 	else if (offset < g->reference_map_offset)
 		snprintf(buffer, bytes, "free map of page %llu, unit %llu",
 			 (unsigned long long)(offset - g->free_map_offset) / LAYOUT_UNITS_PER_PAGE,
 			 (unsigned long long)(offset - g->free_map_offset) % LAYOUT_UNITS_PER_PAGE);
 	else if (offset < g->pages_offset)
-		snprintf(buffer, bytes, "reference map + %llu", (unsigned long long)(offset - g->reference_map_offset));
+		snprintf(buffer, bytes, "reference map + %llu",
+			 (unsigned long long)(offset - g->reference_map_offset));
 	else
 		where_in_page(sim, offset, buffer, bytes);
 	return buffer;

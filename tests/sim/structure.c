@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * structure.c - the pool after a schedule: is each thing in it reached once, and each block in exactly one state?
+ * structure.c - the pool after a schedule: is each thing in it reached once, and each block in
+ * exactly one state?
  *
- * The index is walked as the daemon's sweep would, then each block of the pages in play is compared with what the index, the free map and
- * the live clients' allocators say of it. Also what each key holds at the end becomes a last "get" of its history.
+ * The index is walked as the daemon's sweep would, then each block of the pages in play is compared
+ * with what the index, the free map and the live clients' allocators say of it. Also what each key
+ * holds at the end becomes a last "get" of its history.
  */
 #include <string.h>
 
@@ -60,26 +62,31 @@ static void reach(struct walk *w, uint64_t offset, uint32_t class)
 	uint64_t word;
 
 	if (!layout_block_place_valid(g, offset, class) || !page_in_play(run, offset)) {
-		run_fail(run, "the index names %llx with class %u, which is no block", (unsigned long long)offset, class);
+		run_fail(run, "the index names %llx with class %u, which is no block",
+			 (unsigned long long)offset, class);
 		return;
 	}
 	word = sim_word(run->sim, layout_page_word_offset(g, layout_offset_page(g, offset)));
 	if (layout_page_class(word) != class)
-		run_fail(run, "the index names block %llx with class %u, its page has %u", (unsigned long long)offset, class,
-			 layout_page_class(word));
+		run_fail(run, "the index names block %llx with class %u, its page has %u",
+			 (unsigned long long)offset, class, layout_page_class(word));
 	if (is_reached(w, offset))
 		run_fail(run, "block %llx is reached twice", (unsigned long long)offset);
 	if (w->count < REACHED_MAX)
-		w->reached[w->count++] = (struct reached){ offset, class };
+		w->reached[w->count++] = (struct reached){offset, class};
 	if (run->sim->pool[layout_free_map_offset(g, offset)] != LAYOUT_FREE_IN_USE)
-		run_fail(run, "block %llx is reached but its free-map byte is %u", (unsigned long long)offset,
+		run_fail(run, "block %llx is reached but its free-map byte is %u",
+			 (unsigned long long)offset,
 			 run->sim->pool[layout_free_map_offset(g, offset)]);
 	for (unsigned i = 0; i < run->nclients; i++) {
 		const struct run_client *c = &run->clients[i];
-		enum alloc_block_state state = c->gone || c->lost ? ALLOC_FOREIGN : alloc_block_state(c->session->alloc, offset);
+		enum alloc_block_state state =
+			c->gone || c->lost ? ALLOC_FOREIGN
+					   : alloc_block_state(c->session->alloc, offset);
 
 		if (state == ALLOC_AVAILABLE || state == ALLOC_WAITING)
-			run_fail(run, "block %llx is reached but client %u holds it for %s", (unsigned long long)offset, i,
+			run_fail(run, "block %llx is reached but client %u holds it for %s",
+				 (unsigned long long)offset, i,
 				 state == ALLOC_WAITING ? "waiting" : "available");
 	}
 }
@@ -91,12 +98,16 @@ static void last_get(struct walk *w, unsigned key, const struct layout_block *bl
 	struct record *r;
 	const uint8_t *value = layout_block_value(block);
 
-	if (run->record_count == RUN_RECORDS || (block->expiry && run->sim->epoch + 1 >= block->expiry))
+	if (run->record_count == RUN_RECORDS ||
+	    (block->expiry && run->sim->epoch + 1 >= block->expiry))
 		return;
 	r = &run->records[run->record_count++];
-	*r = (struct record){ .key = key };
+	*r = (struct record){.key = key};
 	r->op = (struct linear_op){
-		.kind = LINEAR_GET, .outcome = LINEAR_OK, .client = RUN_CLIENTS, .epoch_invoked = run->sim->epoch,
+		.kind = LINEAR_GET,
+		.outcome = LINEAR_OK,
+		.client = RUN_CLIENTS,
+		.epoch_invoked = run->sim->epoch,
 		.epoch_returned = run->sim->epoch,
 	};
 	if (block->kind == LAYOUT_KIND_COUNTER) {
@@ -117,19 +128,24 @@ static void reach_extents(struct walk *w, const struct layout_block *block)
 	uint64_t n = block->kind == LAYOUT_KIND_EXTENTS ? layout_extents(block->value_length) : 0;
 
 	for (uint64_t i = 0; i < n; i++) {
-		uint64_t offset = layout_slot_offset(e[i].where), rest = block->value_length - i * LAYOUT_PAGE_BYTES;
+		uint64_t offset = layout_slot_offset(e[i].where),
+			 rest = block->value_length - i * LAYOUT_PAGE_BYTES;
 		uint64_t bytes = rest < LAYOUT_PAGE_BYTES ? rest : LAYOUT_PAGE_BYTES;
 
 		reach(w, offset, layout_slot_class(e[i].where));
-		if (!w->run->failed && !w->run->flipped && layout_extent_checksum(w->run->sim->pool + offset, bytes, offset) != e[i].checksum)
-			run_fail(w->run, "extent %llx has a wrong checksum", (unsigned long long)offset);
+		if (!w->run->failed && !w->run->flipped &&
+		    layout_extent_checksum(w->run->sim->pool + offset, bytes, offset) !=
+			    e[i].checksum)
+			run_fail(w->run, "extent %llx has a wrong checksum",
+				 (unsigned long long)offset);
 	}
 }
 
 static unsigned find_key(const struct run *run, const struct layout_block *block)
 {
 	for (unsigned key = 0; key < run->nkeys; key++)
-		if (block->key_length == RUN_KEY_BYTES && !memcmp(layout_block_key(block), run->keys[key], RUN_KEY_BYTES))
+		if (block->key_length == RUN_KEY_BYTES &&
+		    !memcmp(layout_block_key(block), run->keys[key], RUN_KEY_BYTES))
 			return key;
 	return RUN_KEYS;
 }
@@ -145,15 +161,17 @@ static void committed(struct walk *w, uint64_t slot, uint64_t word)
 
 	if (!layout_block_valid(block, layout_class_bytes(layout_slot_class(word)), offset)) {
 		if (!run->flipped)
-			run_fail(run, "block %llx of the committed slot at %llx is not valid", (unsigned long long)offset,
-				 (unsigned long long)slot);
+			run_fail(run, "block %llx of the committed slot at %llx is not valid",
+				 (unsigned long long)offset, (unsigned long long)slot);
 		return;
 	}
 	key = find_key(run, block);
 	/* a flip has no say in this: a block that it has hit is not valid */
-	if (key == RUN_KEYS || ((block->generation & LAYOUT_GEN_MASK) != layout_slot_gen(word) && !MUTATED(MUTATION_GENERATION))) {
+	if (key == RUN_KEYS || ((block->generation & LAYOUT_GEN_MASK) != layout_slot_gen(word) &&
+				!MUTATED(MUTATION_GENERATION))) {
 		if (!run->flipped)
-			run_fail(run, "block %llx has another key or generation than its slot", (unsigned long long)offset);
+			run_fail(run, "block %llx has another key or generation than its slot",
+				 (unsigned long long)offset);
 		return;
 	}
 	hash = layout_hash_key(run->keys[key], RUN_KEY_BYTES, run->sim->geometry.hash_seed);
@@ -204,9 +222,12 @@ static void missing_keys(struct walk *w)
 
 		if (w->key_seen[key] || run->flipped || run->record_count == RUN_RECORDS)
 			continue;
-		*r = (struct record){ .key = key };
-		r->op = (struct linear_op){ .kind = LINEAR_GET, .outcome = LINEAR_ABSENT, .client = RUN_CLIENTS,
-					    .epoch_invoked = run->sim->epoch, .epoch_returned = run->sim->epoch };
+		*r = (struct record){.key = key};
+		r->op = (struct linear_op){.kind = LINEAR_GET,
+					   .outcome = LINEAR_ABSENT,
+					   .client = RUN_CLIENTS,
+					   .epoch_invoked = run->sim->epoch,
+					   .epoch_returned = run->sim->epoch};
 		r->op.invoked = ++run->clock;
 		r->op.returned = ++run->clock;
 		run->record_count++;
@@ -221,13 +242,16 @@ static void unreached(struct walk *w, uint64_t offset)
 
 	for (unsigned i = 0; i < run->nclients; i++) {
 		const struct run_client *c = &run->clients[i];
-		enum alloc_block_state state = c->gone || c->lost ? ALLOC_FOREIGN : alloc_block_state(c->session->alloc, offset);
+		enum alloc_block_state state =
+			c->gone || c->lost ? ALLOC_FOREIGN
+					   : alloc_block_state(c->session->alloc, offset);
 
 		if (state == ALLOC_AVAILABLE || state == ALLOC_WAITING)
 			return;
 	}
 	if (byte == LAYOUT_FREE_IN_USE && !w->losses)
-		run_fail(run, "block %llx is lost: in use, but nothing names it and nobody has it", (unsigned long long)offset);
+		run_fail(run, "block %llx is lost: in use, but nothing names it and nobody has it",
+			 (unsigned long long)offset);
 }
 
 static void account(struct walk *w)
@@ -243,7 +267,8 @@ static void account(struct walk *w)
 		if (layout_page_state(word) == LAYOUT_PAGE_FREE)
 			continue;
 		for (uint32_t b = 0; b < p->blocks && b < layout_class_blocks(class); b++) {
-			uint64_t offset = layout_page_offset(g, p->page) + (uint64_t)b * layout_class_bytes(class);
+			uint64_t offset = layout_page_offset(g, p->page) +
+					  (uint64_t)b * layout_class_bytes(class);
 
 			if (!is_reached(w, offset))
 				unreached(w, offset);
@@ -257,13 +282,14 @@ static void account(struct walk *w)
 			continue;
 		alloc_count(c->session->alloc, &counts);
 		if (counts.held)
-			run_fail(run, "client %u is idle but has %u blocks in hand", i, counts.held);
+			run_fail(run, "client %u is idle but has %u blocks in hand", i,
+				 counts.held);
 	}
 }
 
 void structure_check(struct run *run)
 {
-	struct walk walk = { .run = run };
+	struct walk walk = {.run = run};
 
 	for (unsigned i = 0; i < run->nclients; i++)
 		walk.losses |= run->clients[i].gone || run->clients[i].lost;
@@ -271,7 +297,8 @@ void structure_check(struct run *run)
 	walk.losses |= run->flipped;
 	for (unsigned b = 0; b < 3; b++)
 		for (unsigned s = 0; s < LAYOUT_BUCKET_SLOTS && !run->failed; s++)
-			slot(&walk, run->sim->geometry.pages_offset + b * LAYOUT_BUCKET_BYTES + 8 + 8ull * s);
+			slot(&walk, run->sim->geometry.pages_offset + b * LAYOUT_BUCKET_BYTES + 8 +
+					    8ull * s);
 	if (!run->failed)
 		missing_keys(&walk);
 	if (!run->failed)

@@ -35,8 +35,11 @@ static double seconds_now(void)
 
 static int usage(const char *program)
 {
-	fprintf(stderr, "usage: %s [--schedules N] [--first SEED] [--seconds S] [--seed N] [--kind KIND] [--verbose] "
-		"[--expect-failure]\nkinds:", program);
+	fprintf(stderr,
+		"usage: %s [--schedules N] [--first SEED] [--seconds S] [--seed N] [--kind KIND] "
+		"[--verbose] "
+		"[--expect-failure]\nkinds:",
+		program);
 	for (unsigned i = 0; i < RUN_KINDS; i++)
 		fprintf(stderr, " %s", run_kind_name((enum run_kind)i));
 	fputc('\n', stderr);
@@ -46,14 +49,19 @@ static int usage(const char *program)
 static int parse(int argc, char **argv, struct arguments *a)
 {
 	static const struct option options[] = {
-		{ "schedules", required_argument, NULL, 'n' }, { "first", required_argument, NULL, 'f' },
-		{ "seconds", required_argument, NULL, 't' },   { "seed", required_argument, NULL, 's' },
-		{ "kind", required_argument, NULL, 'k' },      { "verbose", no_argument, NULL, 'v' },
-		{ "expect-failure", no_argument, NULL, 'x' },  { NULL, 0, NULL, 0 },
+		{"schedules", required_argument, NULL, 'n'},
+		{"first", required_argument, NULL, 'f'},
+		{"seconds", required_argument, NULL, 't'},
+		{"seed", required_argument, NULL, 's'},
+		{"kind", required_argument, NULL, 'k'},
+		{"verbose", no_argument, NULL, 'v'},
+		{"expect-failure", no_argument, NULL, 'x'},
+		{NULL, 0, NULL, 0},
 	};
 	int option;
 
-	*a = (struct arguments){ .schedules = 100000, .first = 1, .kind = RUN_KINDS, .program = argv[0] };
+	*a = (struct arguments){
+		.schedules = 100000, .first = 1, .kind = RUN_KINDS, .program = argv[0]};
 	while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
 		switch (option) {
 		case 'n':
@@ -93,19 +101,23 @@ static int parse(int argc, char **argv, struct arguments *a)
 static void progress(const struct arguments *a, uint64_t done, double spent)
 {
 	if (isatty(STDERR_FILENO))
-		fprintf(stderr, "\r%llu of %llu schedules, %.0f a second ", (unsigned long long)done,
-			(unsigned long long)a->schedules, (double)done / spent);
+		fprintf(stderr, "\r%llu of %llu schedules, %.0f a second ",
+			(unsigned long long)done, (unsigned long long)a->schedules,
+			(double)done / spent);
 }
 
 static void summary(const struct run *run, uint64_t done, double spent)
 {
-	static const char *const names[] = { "get", "put", "put-if-absent", "put-if-stamp", "delete", "add" };
+	static const char *const names[] = {"get",          "put",    "put-if-absent",
+					    "put-if-stamp", "delete", "add"};
 
-	printf("# %llu schedules, %llu steps, %llu calls in %.1f s: %.0f schedules a second\n", (unsigned long long)done,
-	       (unsigned long long)run->total_steps, (unsigned long long)run->total_calls, spent, (double)done / spent);
+	printf("# %llu schedules, %llu steps, %llu calls in %.1f s: %.0f schedules a second\n",
+	       (unsigned long long)done, (unsigned long long)run->total_steps,
+	       (unsigned long long)run->total_calls, spent, (double)done / spent);
 	printf("# kinds:");
 	for (unsigned i = 0; i < RUN_KINDS; i++)
-		printf(" %s %llu", run_kind_name((enum run_kind)i), (unsigned long long)run->by_kind[i]);
+		printf(" %s %llu", run_kind_name((enum run_kind)i),
+		       (unsigned long long)run->by_kind[i]);
 	printf("\n# calls that worked, and that did not:");
 	for (unsigned i = 0; i < 6; i++)
 		printf(" %s %llu/%llu", names[i], (unsigned long long)run->results[1][i],
@@ -117,7 +129,8 @@ static void report_failure(const struct arguments *a, const struct run *run)
 {
 	run_print(run, stdout);
 	printf("# again: %s --seed %llu%s%s --verbose\n", a->program, (unsigned long long)run->seed,
-	       a->kind == RUN_KINDS ? "" : " --kind ", a->kind == RUN_KINDS ? "" : run_kind_name(a->kind));
+	       a->kind == RUN_KINDS ? "" : " --kind ",
+	       a->kind == RUN_KINDS ? "" : run_kind_name(a->kind));
 }
 
 int main(int argc, char **argv)
@@ -140,7 +153,8 @@ int main(int argc, char **argv)
 	}
 	run->verbose = a.verbose;
 	printf("1..1\n");
-	while (!failed && done < a.schedules && (a.seconds <= 0 || seconds_now() - begun < a.seconds)) {
+	while (!failed && done < a.schedules &&
+	       (a.seconds <= 0 || seconds_now() - begun < a.seconds)) {
 		failed = !run_schedule(run, a.first + done, a.kind);
 		done++;
 		if (done % 1000 == 0)
@@ -152,10 +166,12 @@ int main(int argc, char **argv)
 		report_failure(&a, run);
 	summary(run, done, seconds_now() - begun);
 	if (a.expect_failure)
-		printf("%sok 1 - mutation %d is caught: after %llu schedules, %.1f s%s%s\n", failed ? "" : "not ", TARN_MUTATION,
-		       (unsigned long long)done, seconds_now() - begun, failed ? ": " : "", failed ? run->failure : "");
+		printf("%sok 1 - mutation %d is caught: after %llu schedules, %.1f s%s%s\n",
+		       failed ? "" : "not ", TARN_MUTATION, (unsigned long long)done,
+		       seconds_now() - begun, failed ? ": " : "", failed ? run->failure : "");
 	else
-		printf("%sok 1 - simulated schedules from seed %llu\n", failed ? "not " : "", (unsigned long long)a.first);
+		printf("%sok 1 - simulated schedules from seed %llu\n", failed ? "not " : "",
+		       (unsigned long long)a.first);
 	run_free(run);
 	return failed != a.expect_failure;
 }

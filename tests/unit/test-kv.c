@@ -561,7 +561,7 @@ static void test_scan(void **state)
 {
 	struct fixture *f = *state;
 	struct tarn_session *s = fixture_session(f, TARN_NO_THREAD);
-	char *long_key = malloc(60000), key[32];
+	char *long_key = malloc(60000), key[32] = "";
 	uint8_t seen[3000] = {0};
 	unsigned i, n = 0, longs = 0;
 	struct tarn_scan *scan;
