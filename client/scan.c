@@ -114,11 +114,20 @@ static int enter_subtable(struct tarn_scan *scan)
 
 	if (ret < 0)
 		return ret;
-	if (depth > g->max_depth || layout_directory_state(entry) == LAYOUT_DIRECTORY_NONE ||
-	    layout_directory_page(entry) >= g->npages)
-		return err_set(-TARN_ECORRUPT, "directory entry %llu of the pool names no subtable",
-			       (unsigned long long)scan->subtable);
+	if (depth > g->max_depth) {
+		/* nothing says where to go on: the walk ends here */
+		scan->depth = 0;
+		scan->subtable = 1;
+		return err_set(-TARN_ECORRUPT, "the pool's global depth is %llu, its limit %u",
+			       (unsigned long long)depth, g->max_depth);
+	}
 	scan->depth = depth;
+	if (layout_directory_state(entry) == LAYOUT_DIRECTORY_NONE ||
+	    layout_directory_page(entry) >= g->npages)
+		return err_set(-TARN_ECORRUPT,
+			       "directory entry %llu of the pool names no subtable and was skipped; "
+			       "call again to go on",
+			       (unsigned long long)scan->subtable++);
 	scan->page_offset = layout_page_offset(g, layout_directory_page(entry));
 	return layout_suffix((uint32_t)scan->subtable, layout_directory_depth(entry)) ==
 	       scan->subtable;

@@ -603,6 +603,37 @@ static void test_scan(void **state)
 	session_free(s);
 }
 
+/* A damaged directory entry costs its subtable's keys, not the walk. */
+static void test_scan_damage(void **state)
+{
+	struct fixture *f = *state;
+	struct tarn_session *s = fixture_session(f, TARN_NO_THREAD);
+	unsigned i, n = 0, damaged = 0;
+	struct tarn_scan *scan;
+	const void *k;
+	size_t bytes;
+	int ret;
+
+	for (i = 0; i < 1000; i++)
+		assert_int_equal(tarn_put(s, &i, 4, "x", 1, NULL, NULL), 0);
+	*fixture_word(f, layout_directory_offset(&f->geometry, 3)) = 0;
+	assert_int_equal(tarn_scan_open(s, NULL, 0, &scan), 0);
+	while ((ret = tarn_scan_next(scan, &k, &bytes, NULL)) != 0) {
+		assert_true(ret == 1 || ret == -TARN_ECORRUPT);
+		n += ret == 1;
+		damaged += ret < 0;
+	}
+	assert_int_equal(damaged, 1);
+	assert_true(n > 800 && n < 1000);
+	tarn_scan_close(scan);
+	*fixture_word(f, LAYOUT_GLOBAL_DEPTH_OFFSET) = 99;
+	assert_int_equal(tarn_scan_open(s, NULL, 0, &scan), 0);
+	assert_int_equal(tarn_scan_next(scan, &k, &bytes, NULL), -TARN_ECORRUPT);
+	assert_int_equal(tarn_scan_next(scan, &k, &bytes, NULL), 0);
+	tarn_scan_close(scan);
+	session_free(s);
+}
+
 static void test_stats(void **state)
 {
 	struct tarn_session *s = fixture_session(*state, TARN_NO_THREAD);
@@ -649,6 +680,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_damaged_extent, setup, teardown),
 		cmocka_unit_test(test_pool_full),
 		cmocka_unit_test_setup_teardown(test_scan, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_scan_damage, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_stats, setup, teardown),
 	};
 

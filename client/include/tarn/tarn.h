@@ -378,6 +378,9 @@ TARN_API TARN_MUST_CHECK int tarn_scan_open(struct tarn_session *session, const 
  * NULL.
  *
  * Returns 1 with a key, 0 at the end.
+ *
+ * Errors: -TARN_ECORRUPT: something damaged was skipped, the text says what; -TARN_ETIMEOUT. After
+ * both the call may be made again and goes on.
  */
 TARN_API TARN_MUST_CHECK int tarn_scan_next(struct tarn_scan *scan, const void **ret_key,
 					    size_t *ret_key_bytes, struct tarn_item *ret_item);
