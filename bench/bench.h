@@ -2,12 +2,14 @@
 /*
  * bench.h - inside of tarn-bench: what its files share
  *
- * tarn-bench.c options and the order of things; load.c fills the pool; run.c workers, rounds and operations; ceiling.c
- * the table's and the fabric's loops; report.c medians and output. All workers, threads as well as processes, write
- * into one shared mapping (struct shared), each into places of its own.
+ * tarn-bench.c options and the order of things; load.c fills the pool; run.c workers, rounds and
+ * operations; ceiling.c the table's and the fabric's loops; report.c medians and output. All
+ * workers, threads as well as processes, write into one shared mapping (struct shared), each into
+ * places of its own.
  *
- * A run is `rounds` rounds; each has the same steps one after the other: the hash table, each mix, the raw READs. So
- * what disturbs the machine for a while disturbs all of them, and the medians over rounds compare like with like.
+ * A run is `rounds` rounds; each has the same steps one after the other: the hash table, each mix,
+ * the raw READs. So what disturbs the machine for a while disturbs all of them, and the medians
+ * over rounds compare like with like.
  */
 #pragma once
 
@@ -74,9 +76,11 @@ struct bench {
 	struct table table;
 };
 
-static inline struct tally *bench_tallies(const struct bench *bench, uint32_t round, uint32_t worker)
+static inline struct tally *bench_tallies(const struct bench *bench, uint32_t round,
+					  uint32_t worker)
 {
-	return &bench->shared->tallies[((uint64_t)round * bench->shared->nworkers + worker) * TALLIES];
+	return &bench->shared
+			->tallies[((uint64_t)round * bench->shared->nworkers + worker) * TALLIES];
 }
 
 /* One worker: a thread of one of the processes. Everything but `bench` is its own. */
@@ -89,13 +93,13 @@ struct worker {
 	bool verify;
 	uint32_t capacity; /* of buffer */
 	uint64_t writes, fresh;
-	uint64_t misses;   /* since the last look */
+	uint64_t misses; /* since the last look */
 	struct workload_picker picker;
 	uint64_t key_words[WORKLOAD_KEY_MAX / 8];
 	uint8_t *value, *buffer;
 };
 
-/* ---- tarn-bench.c -------------------------------------------------------------------------------------------- */
+/* ---- tarn-bench.c ---------------------------------------------------------------------------- */
 
 /* Notes the first failure, for all. Returns code. */
 int bench_fail(struct bench *bench, int code, const char *format, ...)
@@ -108,21 +112,23 @@ static inline bool bench_failed(const struct bench *bench)
 /* A session with the arguments' options. 0, or a negative code that has been noted. */
 int bench_session_open(struct bench *bench, struct tarn_session **ret_session);
 
-/* ---- load.c -------------------------------------------------------------------------------------------------- */
+/* ---- load.c ---------------------------------------------------------------------------------- */
 
-/* Looks at the pool and loads the keys if they are to be loaded. 0, or a negative code that has been noted. */
+/* Looks at the pool and loads the keys if they are to be loaded. 0, or a negative code that has
+ * been noted. */
 int load_run(struct bench *bench);
 /* Deletes what the run has left: loaded keys and counters. */
 int load_clean(struct bench *bench);
 
-/* ---- run.c --------------------------------------------------------------------------------------------------- */
+/* ---- run.c ----------------------------------------------------------------------------------- */
 
 /* Starts the workers and waits for them. 0, or a negative code that has been noted. */
 int run_workers(struct bench *bench);
 
-/* ---- ceiling.c ----------------------------------------------------------------------------------------------- */
+/* ---- ceiling.c ------------------------------------------------------------------------------- */
 
-/* Looks up keys in the table until `until_ns`. Returns a negative code that has been noted, or 0. */
+/* Looks up keys in the table until `until_ns`. Returns a negative code that has been noted, or 0.
+ */
 int ceiling_table(struct worker *worker, uint64_t until_ns, struct tally *tally);
 
 /* Finds the pages that the READs go to. 0, or a negative code that has been noted. */
@@ -131,7 +137,7 @@ void raw_free(struct raw *raw);
 /* READs as a get does, until `until_ns`. */
 int ceiling_raw(struct worker *worker, uint64_t until_ns, struct tally *tally);
 
-/* ---- report.c ------------------------------------------------------------------------------------------------ */
+/* ---- report.c -------------------------------------------------------------------------------- */
 
 /* Prints everything to stdout. Returns an exit code: a run that measured nothing has failed. */
 enum bench_exit report_print(const struct bench *bench, const struct machine *machine);

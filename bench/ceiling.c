@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * ceiling.c - what this machine can do at best: the table's loop, and the bare loop of a get's READs
+ * ceiling.c - what this machine can do at best: the table's loop, and the bare loop of a get's
+ * READs
  *
- * Both run on the workers, in rounds between the mixes, with the same source of items, the same keys, the same check of
- * each value and the same reading of the clock per operation. table.h says what kind of table it is. Next: report.c.
+ * Both run on the workers, in rounds between the mixes, with the same source of items, the same
+ * keys, the same check of each value and the same reading of the clock per operation. table.h says
+ * what kind of table it is. Next: report.c.
  *
- * The raw loop uses the session's own endpoint, so it measures the mapping and the transport that the operations use. It may
- * do so only inside of session_enter(): the housekeeping thread uses the same endpoint.
+ * The raw loop uses the session's own endpoint, so it measures the mapping and the transport that
+ * the operations use. It may do so only inside of session_enter(): the housekeeping thread uses the
+ * same endpoint.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -19,7 +22,7 @@
 /* READs between two looks at whether housekeeping wants the session. */
 #define RAW_BATCH 256u
 
-/* ---- hash table ---------------------------------------------------------------------------------------------- */
+/* ---- hash table ------------------------------------------------------------------------------ */
 
 int ceiling_table(struct worker *worker, uint64_t until_ns, struct tally *tally)
 {
@@ -29,13 +32,15 @@ int ceiling_table(struct worker *worker, uint64_t until_ns, struct tally *tally)
 	uint64_t start = clock_now_ns(), before = start, now;
 
 	do {
-		uint64_t id = workload_id(workload, WORKLOAD_LOADED, workload_pick(&worker->picker));
+		uint64_t id =
+			workload_id(workload, WORKLOAD_LOADED, workload_pick(&worker->picker));
 		int64_t size;
 
 		workload_key(id, key);
 		size = table_get(table, key, workload->key_size, worker->buffer, worker->capacity);
 		if (__builtin_expect(size != (int64_t)workload->value_size, 0))
-			return bench_fail(worker->bench, -TARN_ECORRUPT, "the private hash table lost a key");
+			return bench_fail(worker->bench, -TARN_ECORRUPT,
+					  "the private hash table lost a key");
 		if (worker->verify && !workload_verify(workload, id, worker->buffer))
 			return bench_fail(worker->bench, -TARN_ECORRUPT,
 					  "the private hash table gave a wrong value");
@@ -50,11 +55,12 @@ int ceiling_table(struct worker *worker, uint64_t until_ns, struct tally *tally)
 	return 0;
 }
 
-/* ---- raw READs ----------------------------------------------------------------------------------------------- */
+/* ---- raw READs ------------------------------------------------------------------------------- */
 
 struct raw {
 	struct worker *worker;
-	uint32_t *index_pages, *data_pages; /* numbers of the pages that the keys' buckets and blocks are in */
+	uint32_t *index_pages,
+		*data_pages; /* numbers of the pages that the keys' buckets and blocks are in */
 	uint32_t nindex, ndata;
 	uint32_t block_bytes, blocks; /* of the values' class; blocks in a page */
 	uint64_t buckets[2][LAYOUT_PAIR_BYTES / 8];
@@ -63,7 +69,8 @@ struct raw {
 };
 
 /* Posts and waits, on whatever transport. */
-static int raw_post(struct fabric_endpoint *ep, const struct fabric_request *requests, unsigned int count)
+static int raw_post(struct fabric_endpoint *ep, const struct fabric_request *requests,
+		    unsigned int count)
 {
 	struct fabric_completion completion;
 	int ret = fabric_post(ep, requests, count, ep);
@@ -100,9 +107,9 @@ static int raw_find_pages(struct raw *raw, struct tarn_session *session, uint32_
 {
 	const struct layout_geometry *geometry = &session->geometry;
 	uint64_t bytes = 8ull * geometry->npages;
-	struct fabric_request request = { .opcode = FABRIC_READ,
-					  .length = (uint32_t)bytes,
-					  .offset = geometry->page_table_offset };
+	struct fabric_request request = {.opcode = FABRIC_READ,
+					 .length = (uint32_t)bytes,
+					 .offset = geometry->page_table_offset};
 	uint64_t *words = malloc(bytes);
 	int ret;
 
@@ -122,14 +129,16 @@ static int raw_find_pages(struct raw *raw, struct tarn_session *session, uint32_
 		raw_sort_pages(raw, words, geometry->npages, class);
 	free(words);
 	if (ret == 0 && (raw->nindex == 0 || raw->ndata == 0))
-		ret = err_set(-TARN_ENOTFOUND, "the pool holds no values of this size: --load first");
+		ret = err_set(-TARN_ENOTFOUND,
+			      "the pool holds no values of this size: --load first");
 	return ret;
 }
 
 int raw_create(struct worker *worker, struct raw **ret_raw)
 {
 	const struct workload *workload = worker->workload;
-	uint64_t bytes = layout_block_bytes(LAYOUT_KIND_VALUE, workload->key_size, workload->value_size);
+	uint64_t bytes =
+		layout_block_bytes(LAYOUT_KIND_VALUE, workload->key_size, workload->value_size);
 	struct raw *raw;
 	uint32_t class;
 	int ret;
@@ -144,8 +153,8 @@ int raw_create(struct worker *worker, struct raw **ret_raw)
 	raw->block_bytes = layout_class_bytes(class);
 	raw->blocks = layout_class_blocks(class);
 	raw->block = aligned_alloc(LAYOUT_UNIT, raw->block_bytes);
-	ret = raw->block ? raw_find_pages(raw, worker->session, class) :
-			   err_set(-ENOMEM, "no memory for a block");
+	ret = raw->block ? raw_find_pages(raw, worker->session, class)
+			 : err_set(-ENOMEM, "no memory for a block");
 	if (ret < 0) {
 		raw_free(raw);
 		return bench_fail(worker->bench, ret, "raw READs: %s", err_text());
@@ -165,16 +174,17 @@ void raw_free(struct raw *raw)
 }
 
 /*
- * One cold get's worth: two bucket pairs of one subtable, then a block whose place waits for what the first READs have brought,
- * as a slot word is waited for. Without that wait the CPU would fetch both at once, which no get can.
+ * One cold get's worth: two bucket pairs of one subtable, then a block whose place waits for what
+ * the first READs have brought, as a slot word is waited for. Without that wait the CPU would fetch
+ * both at once, which no get can.
  */
 static inline int raw_get(struct raw *raw, struct tarn_session *session)
 {
 	struct workload_picker *picker = &raw->worker->picker;
 	uint64_t where = workload_random(&picker->random), which = workload_random(&picker->random);
 	uint32_t pairs = session->geometry.groups * 2, pair[2];
-	struct fabric_request requests[2] = { { .opcode = FABRIC_READ, .length = LAYOUT_PAIR_BYTES },
-					      { .opcode = FABRIC_READ, .length = LAYOUT_PAIR_BYTES } };
+	struct fabric_request requests[2] = {{.opcode = FABRIC_READ, .length = LAYOUT_PAIR_BYTES},
+					     {.opcode = FABRIC_READ, .length = LAYOUT_PAIR_BYTES}};
 	uint64_t page;
 	int ret;
 
@@ -183,8 +193,8 @@ static inline int raw_get(struct raw *raw, struct tarn_session *session)
 	pair[0] = (uint32_t)workload_below(which, pairs);
 	pair[1] = (uint32_t)workload_below(which << 32, pairs);
 	for (unsigned int i = 0; i < 2; i++) {
-		requests[i].offset = page + pair[i] / 2 * LAYOUT_GROUP_BYTES +
-				     pair[i] % 2 * LAYOUT_BUCKET_BYTES;
+		requests[i].offset =
+			page + pair[i] / 2 * LAYOUT_GROUP_BYTES + pair[i] % 2 * LAYOUT_BUCKET_BYTES;
 		requests[i].local = raw->buckets[i];
 	}
 	ret = raw_post(session->ep, requests, 2);

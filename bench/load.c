@@ -2,8 +2,8 @@
 /*
  * load.c - before and after: looks at the pool, loads the keys, deletes them again
  *
- * A session must not cross a fork(), so with several processes this runs in a child of its own, which leaves what it
- * found in struct shared. Next: run.c.
+ * A session must not cross a fork(), so with several processes this runs in a child of its own,
+ * which leaves what it found in struct shared. Next: run.c.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -110,15 +110,16 @@ static int touch(struct load *load)
 		found += ret == 0;
 	}
 	if (found == 0)
-		return bench_fail(load->bench, -TARN_ENOTFOUND,
-				  "none of the first %llu keys is in the pool: run with --load first",
-				  (unsigned long long)keys);
+		return bench_fail(
+			load->bench, -TARN_ENOTFOUND,
+			"none of the first %llu keys is in the pool: run with --load first",
+			(unsigned long long)keys);
 	return 0;
 }
 
 static int load_open(struct bench *bench, const char *what, struct load *ret_load)
 {
-	struct load load = { .bench = bench, .what = what, .bar = isatty(STDERR_FILENO) == 1 };
+	struct load load = {.bench = bench, .what = what, .bar = isatty(STDERR_FILENO) == 1};
 	int ret;
 
 	load.value = calloc(1, bench->arguments->workload.value_size + 16u);
@@ -179,7 +180,8 @@ static int clean_here(struct bench *bench)
 	return ret;
 }
 
-/* In a child when there will be children: their parent must have no session, no housekeeping thread and no mapping. */
+/* In a child when there will be children: their parent must have no session, no housekeeping thread
+ * and no mapping. */
 static int in_child(struct bench *bench, int (*work)(struct bench *bench))
 {
 	int status = 0;

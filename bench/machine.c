@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * machine.c - reads /proc and /sys; whatever is missing there is reported as unknown, never an error
+ * machine.c - reads /proc and /sys; whatever is missing there is reported as unknown, never an
+ * error
  *
  * Next: report.c, which prints it.
  */
@@ -55,7 +56,8 @@ static void read_cpu(struct machine *machine)
 
 		if (strncmp(line, "model name", 10) != 0 || !value)
 			continue;
-		snprintf(machine->cpu, sizeof(machine->cpu), "%.*s", (int)strcspn(value + 2, "\n"), value + 2);
+		snprintf(machine->cpu, sizeof(machine->cpu), "%.*s", (int)strcspn(value + 2, "\n"),
+			 value + 2);
 		break;
 	}
 	if (file)
@@ -103,7 +105,7 @@ static double measure_clock(void)
 
 void machine_look(struct machine *ret_machine)
 {
-	struct machine machine = { 0 };
+	struct machine machine = {0};
 	long cores = sysconf(_SC_NPROCESSORS_ONLN);
 	struct utsname name;
 
@@ -137,8 +139,8 @@ uint64_t machine_page_bytes(const void *address, uint64_t bytes)
 		if (sscanf(line, "%llx-%llx %7s", &from, &to, mode) == 3) {
 			if (found)
 				break;
-			found = address ? from <= (uintptr_t)address && (uintptr_t)address < to :
-					  mode[3] == 's' && to - from >= bytes;
+			found = address ? from <= (uintptr_t)address && (uintptr_t)address < to
+					: mode[3] == 's' && to - from >= bytes;
 		}
 		if (!found)
 			continue;
@@ -146,8 +148,10 @@ uint64_t machine_page_bytes(const void *address, uint64_t bytes)
 			result = kib << 10;
 		else if (sscanf(line, "Rss: %llu kB", &kib) == 1)
 			rss = kib;
-		else if (sscanf(line, "ShmemPmdMapped: %llu kB", &kib) == 1 && rss && kib * 2 >= rss)
-			result = 2 << 20; /* transparent ones; on x86, what a page middle directory entry maps */
+		else if (sscanf(line, "ShmemPmdMapped: %llu kB", &kib) == 1 && rss &&
+			 kib * 2 >= rss)
+			result = 2 << 20; /* transparent ones; on x86, what a page middle directory
+					     entry maps */
 	}
 	if (file)
 		fclose(file);

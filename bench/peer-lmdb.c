@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * peer-lmdb.c - LMDB: a database in a directory (on tmpfs, so that no disk is measured), one renewed read transaction per get
+ * peer-lmdb.c - LMDB: a database in a directory (on tmpfs, so that no disk is measured), one
+ * renewed read transaction per get
  *
- * A reader that renews sees what was committed last, as a get of Tarn does; one long transaction would read a frozen past.
- * Nothing is synced. Next: peer.c.
+ * A reader that renews sees what was committed last, as a get of Tarn does; one long transaction
+ * would read a frozen past. Nothing is synced. Next: peer.c.
  */
 #include <errno.h>
 #include <lmdb.h>
@@ -57,7 +58,8 @@ static int lmdb_commit(struct peer *peer)
 	return code ? lmdb_error("commit", code) : 0;
 }
 
-/* The database handle is opened in a transaction of its own; the reader's is made once and then renewed. */
+/* The database handle is opened in a transaction of its own; the reader's is made once and then
+ * renewed. */
 static int lmdb_prepare(struct peer *peer)
 {
 	int ret = lmdb_begin(peer), code;
@@ -85,7 +87,8 @@ static int lmdb_open(const char *where, uint64_t bytes, struct peer **ret_peer)
 	if (code == 0)
 		code = mdb_env_set_mapsize(peer->env, bytes * 4 + (256u << 20));
 	if (code == 0)
-		code = mdb_env_open(peer->env, where, MDB_NOSYNC | MDB_WRITEMAP | MDB_MAPASYNC, 0600);
+		code = mdb_env_open(peer->env, where, MDB_NOSYNC | MDB_WRITEMAP | MDB_MAPASYNC,
+				    0600);
 	ret = code ? lmdb_error(where, code) : lmdb_prepare(peer);
 	if (ret < 0) {
 		lmdb_close(peer);
@@ -95,9 +98,10 @@ static int lmdb_open(const char *where, uint64_t bytes, struct peer **ret_peer)
 	return 0;
 }
 
-static int lmdb_load(struct peer *peer, const void *key, size_t key_size, const void *value, size_t value_size)
+static int lmdb_load(struct peer *peer, const void *key, size_t key_size, const void *value,
+		     size_t value_size)
 {
-	MDB_val k = { key_size, (void *)(uintptr_t)key }, v = { value_size, (void *)(uintptr_t)value };
+	MDB_val k = {key_size, (void *)(uintptr_t)key}, v = {value_size, (void *)(uintptr_t)value};
 	int code, ret = 0;
 
 	if (!peer->write)
@@ -115,9 +119,10 @@ static int lmdb_flush(struct peer *peer)
 	return peer->write ? lmdb_commit(peer) : 0;
 }
 
-static int64_t lmdb_get(struct peer *peer, const void *key, size_t key_size, void *ret_value, size_t capacity)
+static int64_t lmdb_get(struct peer *peer, const void *key, size_t key_size, void *ret_value,
+			size_t capacity)
 {
-	MDB_val k = { key_size, (void *)(uintptr_t)key }, v;
+	MDB_val k = {key_size, (void *)(uintptr_t)key}, v;
 	int code = mdb_txn_renew(peer->read);
 	int64_t result;
 

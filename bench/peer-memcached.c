@@ -2,8 +2,9 @@
 /*
  * peer-memcached.c - memcached over its unix socket: one connection, one request at a time
  *
- * The meta protocol (memcached's doc/protocol.txt): `mg KEY v` is answered by `VA SIZE`, the value, or `EN`. Loading is
- * pipelined: `ms` with q has no answer, `mn` answers once for all before it. Next: peer.c.
+ * The meta protocol (memcached's doc/protocol.txt): `mg KEY v` is answered by `VA SIZE`, the value,
+ * or `EN`. Loading is pipelined: `ms` with q has no answer, `mn` answers once for all before it.
+ * Next: peer.c.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -27,7 +28,7 @@ struct peer {
 
 static int memcached_open(const char *where, uint64_t bytes, struct peer **ret_peer)
 {
-	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
 	struct peer *peer = malloc(sizeof(*peer));
 
 	(void)bytes;
@@ -92,7 +93,8 @@ static int memcached_flush(struct peer *peer)
 	while (ret == 0 && held < 4)
 		ret = receive(peer, &held);
 	if (ret == 0 && memcmp(peer->buffer, "MN\r\n", 4) != 0)
-		ret = err_set(-EPROTO, "memcached answered '%.*s'", (int)strcspn(peer->buffer, "\r"), peer->buffer);
+		ret = err_set(-EPROTO, "memcached answered '%.*s'",
+			      (int)strcspn(peer->buffer, "\r"), peer->buffer);
 	return ret;
 }
 
@@ -130,7 +132,8 @@ static int64_t memcached_get(struct peer *peer, const void *key, size_t key_size
 		return -ENOENT;
 	value_size = strtoul(peer->buffer + 3, NULL, 10);
 	if (memcmp(peer->buffer, "VA ", 3) != 0 || value_size > capacity)
-		return err_set(-EPROTO, "memcached answered '%.*s'", (int)(line - peer->buffer), peer->buffer);
+		return err_set(-EPROTO, "memcached answered '%.*s'", (int)(line - peer->buffer),
+			       peer->buffer);
 	while (held < (size_t)(line + 1 - peer->buffer) + value_size + 2) {
 		ret = receive(peer, &held);
 		if (ret < 0)

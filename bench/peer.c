@@ -18,7 +18,8 @@
 #include "workload.h"
 
 static const char usage[] =
-	"Usage: peer-NAME [--load] [--keys=N] [--key-size=N] [--value-size=N] [--duration=S] [--warmup=S] WHERE\n"
+	"Usage: peer-NAME [--load] [--keys=N] [--key-size=N] [--value-size=N] [--duration=S] "
+	"[--warmup=S] WHERE\n"
 	"--load fills it; without, it measures gets and prints one line of JSON.\n";
 
 struct run {
@@ -56,7 +57,8 @@ static int measure(struct run *run, double seconds, uint64_t *ret_elapsed_ns)
 
 	hist_init(&run->hist);
 	while (now < until) {
-		uint64_t id = workload_id(&run->workload, WORKLOAD_LOADED, workload_pick(&run->picker));
+		uint64_t id =
+			workload_id(&run->workload, WORKLOAD_LOADED, workload_pick(&run->picker));
 		int64_t size;
 
 		workload_key(id, (uint8_t *)run->key_words);
@@ -88,7 +90,8 @@ static int measure_and_print(struct run *run)
 		return ret;
 	if (hist_count(&run->hist) == 0)
 		return err_set(-EINVAL, "nothing was measured: give it more time (--duration)");
-	printf("{\"peer\": \"%s\", \"rate\": %.0f, \"p50_ns\": %llu, \"p99_ns\": %llu, \"count\": %llu}\n",
+	printf("{\"peer\": \"%s\", \"rate\": %.0f, \"p50_ns\": %llu, \"p99_ns\": %llu, \"count\": "
+	       "%llu}\n",
 	       peer_ops.name, (double)hist_count(&run->hist) * 1e9 / (double)elapsed_ns,
 	       (unsigned long long)hist_percentile(&run->hist, 50),
 	       (unsigned long long)hist_percentile(&run->hist, 99),
@@ -99,10 +102,13 @@ static int measure_and_print(struct run *run)
 static int arguments_parse(int argc, char **argv, struct run *run)
 {
 	static const struct option options[] = {
-		{ "keys", required_argument, NULL, 'k' },     { "key-size", required_argument, NULL, 'K' },
-		{ "value-size", required_argument, NULL, 'V' }, { "duration", required_argument, NULL, 'd' },
-		{ "warmup", required_argument, NULL, 'w' },   { "load", no_argument, NULL, 'l' },
-		{ NULL, 0, NULL, 0 },
+		{"keys", required_argument, NULL, 'k'},
+		{"key-size", required_argument, NULL, 'K'},
+		{"value-size", required_argument, NULL, 'V'},
+		{"duration", required_argument, NULL, 'd'},
+		{"warmup", required_argument, NULL, 'w'},
+		{"load", no_argument, NULL, 'l'},
+		{NULL, 0, NULL, 0},
 	};
 	int option;
 
@@ -142,7 +148,8 @@ static int run_all(struct run *run)
 	workload_key_prepare((uint8_t *)run->key_words);
 	ret = workload_picker_init(workload, 1, &run->picker);
 	if (ret == 0)
-		ret = peer_ops.open(run->where, workload->keys * (workload->key_size + workload->value_size),
+		ret = peer_ops.open(run->where,
+				    workload->keys * (workload->key_size + workload->value_size),
 				    &run->peer);
 	if (ret < 0)
 		goto out_value;
@@ -155,8 +162,9 @@ out_value:
 
 int main(int argc, char **argv)
 {
-	static struct run run = { .workload = { .keys = 1000000, .key_size = 16, .value_size = 64 },
-				  .duration = 1, .warmup = 0.5 };
+	static struct run run = {.workload = {.keys = 1000000, .key_size = 16, .value_size = 64},
+				 .duration = 1,
+				 .warmup = 0.5};
 
 	if (arguments_parse(argc, argv, &run) < 0) {
 		fputs(usage, stderr);

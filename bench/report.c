@@ -2,8 +2,9 @@
 /*
  * report.c - from the workers' tallies to what is printed
  *
- * A number is the median over the rounds of what all workers did together in a round: rates are added up, histograms
- * merged. Nothing is subtracted. Text goes through libsmartcols, JSON through jansson. Next: machine.c.
+ * A number is the median over the rounds of what all workers did together in a round: rates are
+ * added up, histograms merged. Nothing is subtracted. Text goes through libsmartcols, JSON through
+ * jansson. Next: machine.c.
  */
 #include <inttypes.h>
 #include <jansson.h>
@@ -25,7 +26,7 @@ struct result {
 	double round_trips, posts, requests, cache_hits; /* per operation */
 };
 
-/* ---- medians ------------------------------------------------------------------------------------------------- */
+/* ---- medians --------------------------------------------------------------------------------- */
 
 static int compare(const void *a, const void *b)
 {
@@ -74,8 +75,9 @@ static bool ran_alone(const struct arguments *arguments, unsigned int kind)
 		const struct workload_mix *mix = &arguments->mixes[i];
 		bool pairs = mix->weights[WORKLOAD_INSERT] || mix->weights[WORKLOAD_DELETE];
 
-		if (kind == WORKLOAD_INSERT || kind == WORKLOAD_DELETE ? pairs :
-		    mix->weights[kind] && mix->only != (int)kind)
+		if (kind == WORKLOAD_INSERT || kind == WORKLOAD_DELETE
+			    ? pairs
+			    : mix->weights[kind] && mix->only != (int)kind)
 			return false;
 	}
 	return true;
@@ -85,7 +87,7 @@ static struct result result_make(const struct bench *bench, unsigned int kind)
 {
 	double rates[BENCH_ROUNDS_MAX], p50[BENCH_ROUNDS_MAX], p99[BENCH_ROUNDS_MAX];
 	double p999[BENCH_ROUNDS_MAX], mean[BENCH_ROUNDS_MAX];
-	struct result result = { 0 };
+	struct result result = {0};
 	struct hist hist;
 	uint32_t n = 0;
 
@@ -122,26 +124,28 @@ static struct result result_make(const struct bench *bench, unsigned int kind)
 	return result;
 }
 
-/* ---- JSON ---------------------------------------------------------------------------------------------------- */
+/* ---- JSON ------------------------------------------------------------------------------------ */
 
 /* Numbers as people write them: 15 digits would claim what was not measured. */
 static json_t *number(double value, unsigned int decimals)
 {
 	double scale = pow(10.0, (double)decimals);
 
-	return decimals ? json_real(round(value * scale) / scale) : json_integer((json_int_t)llround(value));
+	return decimals ? json_real(round(value * scale) / scale)
+			: json_integer((json_int_t)llround(value));
 }
 
 static json_t *result_json(const struct result *r)
 {
-	return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:o, s:o, s:I, s:I, s:o, s:o, s:o, s:o}",
-			 "rate", number(r->rate, 0), "p50_ns", number(r->p50, 0), "p99_ns",
-			 number(r->p99, 0), "p999_ns", number(r->p999, 0), "mean_ns", number(r->mean, 0),
-			 "rate_min", number(r->rate_min, 0), "max_ns", (json_int_t)r->max_ns, "rate_max",
-			 number(r->rate_max, 0), "round_trips", number(r->round_trips, 4), "count",
-			 (json_int_t)r->count, "misses", (json_int_t)r->misses, "posts",
-			 number(r->posts, 4), "requests", number(r->requests, 4), "cache_hits",
-			 number(r->cache_hits, 4), "sampled", json_integer((json_int_t)r->sampled));
+	return json_pack(
+		"{s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:o, s:o, s:I, s:I, s:o, s:o, s:o, s:o}",
+		"rate", number(r->rate, 0), "p50_ns", number(r->p50, 0), "p99_ns",
+		number(r->p99, 0), "p999_ns", number(r->p999, 0), "mean_ns", number(r->mean, 0),
+		"rate_min", number(r->rate_min, 0), "max_ns", (json_int_t)r->max_ns, "rate_max",
+		number(r->rate_max, 0), "round_trips", number(r->round_trips, 4), "count",
+		(json_int_t)r->count, "misses", (json_int_t)r->misses, "posts", number(r->posts, 4),
+		"requests", number(r->requests, 4), "cache_hits", number(r->cache_hits, 4),
+		"sampled", json_integer((json_int_t)r->sampled));
 }
 
 static json_t *arguments_json(const struct bench *bench)
@@ -151,18 +155,21 @@ static json_t *arguments_json(const struct bench *bench)
 
 	for (uint32_t i = 0; i < a->nmixes; i++)
 		json_array_append_new(mixes, json_string(a->mix_texts[i]));
-	cache = a->no_cache ? json_string("off") :
-		a->cache_bytes ? json_integer((json_int_t)a->cache_bytes) : json_string("default");
-	return json_pack("{s:s, s:i, s:i, s:I, s:i, s:i, s:o, s:s, s:b, s:o, s:o, s:i, s:o, s:b, s:b}",
-			 "uri", a->uri, "threads", (int)a->threads, "processes", (int)a->processes,
-			 "keys", (json_int_t)a->workload.keys, "key_size", (int)a->workload.key_size,
-			 "value_size", (int)a->workload.value_size, "mix", mixes, "dist", a->dist,
-			 "chain", a->workload.chain, "duration_s", number(a->duration, 3), "warmup_s",
-			 number(a->warmup, 3), "rounds", (int)a->rounds, "cache", cache, "load", a->load,
-			 "verify", a->verify);
+	cache = a->no_cache      ? json_string("off")
+		: a->cache_bytes ? json_integer((json_int_t)a->cache_bytes)
+				 : json_string("default");
+	return json_pack(
+		"{s:s, s:i, s:i, s:I, s:i, s:i, s:o, s:s, s:b, s:o, s:o, s:i, s:o, s:b, s:b}",
+		"uri", a->uri, "threads", (int)a->threads, "processes", (int)a->processes, "keys",
+		(json_int_t)a->workload.keys, "key_size", (int)a->workload.key_size, "value_size",
+		(int)a->workload.value_size, "mix", mixes, "dist", a->dist, "chain",
+		a->workload.chain, "duration_s", number(a->duration, 3), "warmup_s",
+		number(a->warmup, 3), "rounds", (int)a->rounds, "cache", cache, "load", a->load,
+		"verify", a->verify);
 }
 
-static void set_ratio(json_t *object, const char *name, const struct result *a, const struct result *b)
+static void set_ratio(json_t *object, const char *name, const struct result *a,
+		      const struct result *b)
 {
 	if (a->measured && b->measured && a->alone && b->alone && b->rate > 0)
 		json_object_set_new(object, name, number(a->rate / b->rate, 3));
@@ -191,9 +198,12 @@ static json_t *machine_of_run(const struct bench *bench, const struct machine *m
 
 	json_object_set_new(object, "transport", json_string(shared->pool.transport));
 	json_object_set_new(object, "atomics", json_string(shared->pool.atomics));
-	json_object_set_new(object, "pool_bytes", json_integer((json_int_t)shared->pool.pool_bytes));
-	json_object_set_new(object, "pool_page_bytes", json_integer((json_int_t)shared->pool_page_bytes));
-	json_object_set_new(object, "table_page_bytes", json_integer((json_int_t)shared->table_page_bytes));
+	json_object_set_new(object, "pool_bytes",
+			    json_integer((json_int_t)shared->pool.pool_bytes));
+	json_object_set_new(object, "pool_page_bytes",
+			    json_integer((json_int_t)shared->pool_page_bytes));
+	json_object_set_new(object, "table_page_bytes",
+			    json_integer((json_int_t)shared->table_page_bytes));
 	return object;
 }
 
@@ -204,31 +214,45 @@ static void print_json(const struct bench *bench, const struct machine *machine,
 
 	for (unsigned int op = 0; op < WORKLOAD_OPS; op++) {
 		if (results[op].measured)
-			json_object_set_new(operations, workload_op_names[op], result_json(&results[op]));
+			json_object_set_new(operations, workload_op_names[op],
+					    result_json(&results[op]));
 	}
 	set_ratio(ratios, "get_to_hash_table", &results[WORKLOAD_GET], &results[TALLY_TABLE]);
 	set_ratio(ratios, "get_to_raw_read", &results[WORKLOAD_GET], &results[TALLY_RAW]);
 	set_ratio(ratios, "put_to_get", &results[WORKLOAD_PUT], &results[WORKLOAD_GET]);
-	all = json_pack("{s:i, s:s, s:o, s:o, s:o, s:o, s:o}", "schema", 1, "version", tarn_version(),
-			"results", operations, "ceiling", ceiling_json(results), "ratios", ratios,
-			"machine", machine_of_run(bench, machine), "arguments", arguments_json(bench));
+	all = json_pack("{s:i, s:s, s:o, s:o, s:o, s:o, s:o}", "schema", 1, "version",
+			tarn_version(), "results", operations, "ceiling", ceiling_json(results),
+			"ratios", ratios, "machine", machine_of_run(bench, machine), "arguments",
+			arguments_json(bench));
 	json_dumpf(all, stdout, JSON_INDENT(2));
 	putchar('\n');
 	json_decref(all);
 }
 
-/* ---- text ---------------------------------------------------------------------------------------------------- */
+/* ---- text ------------------------------------------------------------------------------------ */
 
-enum column { COLUMN_NAME, COLUMN_RATE, COLUMN_SPREAD, COLUMN_P50, COLUMN_P99, COLUMN_P999,
-	      COLUMN_ROUND_TRIPS, COLUMN_POSTS, COLUMN_REQUESTS, COLUMN_TO_TABLE, COLUMN_TO_RAW, COLUMNS };
-
-static const char *const column_names[COLUMNS] = {
-	"", "per second", "+-", "p50 ns", "p99 ns", "p99.9 ns", "round trips", "posts", "requests",
-	"of table", "of raw",
+enum column {
+	COLUMN_NAME,
+	COLUMN_RATE,
+	COLUMN_SPREAD,
+	COLUMN_P50,
+	COLUMN_P99,
+	COLUMN_P999,
+	COLUMN_ROUND_TRIPS,
+	COLUMN_POSTS,
+	COLUMN_REQUESTS,
+	COLUMN_TO_TABLE,
+	COLUMN_TO_RAW,
+	COLUMNS
 };
 
-__attribute__((format(printf, 3, 4))) static void cell(struct libscols_line *line, enum column column,
-						       const char *format, ...)
+static const char *const column_names[COLUMNS] = {
+	"",      "per second", "+-",       "p50 ns", "p99 ns", "p99.9 ns", "round trips",
+	"posts", "requests",   "of table", "of raw",
+};
+
+__attribute__((format(printf, 3, 4))) static void cell(struct libscols_line *line,
+						       enum column column, const char *format, ...)
 {
 	char text[64];
 	va_list list;
@@ -265,7 +289,8 @@ static void add_row(struct libscols_table *table, const char *name, const struct
 		cell(line, COLUMN_POSTS, "%.2f", r->posts);
 		cell(line, COLUMN_REQUESTS, "%.2f", r->requests);
 	}
-	/* Of an operation that shared its time with others the rate says nothing against a ceiling. */
+	/* Of an operation that shared its time with others the rate says nothing against a ceiling.
+	 */
 	if (kind < WORKLOAD_OPS && r->alone) {
 		ratio_cell(line, COLUMN_TO_TABLE, r, &results[TALLY_TABLE]);
 		ratio_cell(line, COLUMN_TO_RAW, r, &results[TALLY_RAW]);
@@ -279,13 +304,16 @@ static void print_head(const struct bench *bench, const struct machine *machine)
 
 	printf("%s, %u cores, %s; load %.2f\n", machine->cpu, machine->cores, machine->kernel,
 	       machine->load);
-	printf("pool %" PRIu64 " MiB on %s, pages of %" PRIu64 " KiB (hash table: %" PRIu64 " KiB)\n",
+	printf("pool %" PRIu64 " MiB on %s, pages of %" PRIu64 " KiB (hash table: %" PRIu64
+	       " KiB)\n",
 	       shared->pool.pool_bytes >> 20, shared->pool.transport, shared->pool_page_bytes >> 10,
 	       shared->table_page_bytes >> 10);
-	printf("%" PRIu64 " keys of %u bytes, values of %u bytes, %s%s; %u x %u workers, %u rounds\n",
+	printf("%" PRIu64
+	       " keys of %u bytes, values of %u bytes, %s%s; %u x %u workers, %u rounds\n",
 	       a->workload.keys, a->workload.key_size, a->workload.value_size, a->dist,
 	       a->workload.chain ? ", chained" : "", a->processes, a->threads, a->rounds);
-	printf("reading the clock costs %.0f ns per operation, included everywhere\n\n", machine->clock_ns);
+	printf("reading the clock costs %.0f ns per operation, included everywhere\n\n",
+	       machine->clock_ns);
 }
 
 static void print_text(const struct bench *bench, const struct machine *machine,
@@ -295,7 +323,8 @@ static void print_text(const struct bench *bench, const struct machine *machine,
 
 	print_head(bench, machine);
 	for (unsigned int i = 0; table && i < COLUMNS; i++)
-		scols_table_new_column(table, column_names[i], 0, i == COLUMN_NAME ? 0 : SCOLS_FL_RIGHT);
+		scols_table_new_column(table, column_names[i], 0,
+				       i == COLUMN_NAME ? 0 : SCOLS_FL_RIGHT);
 	if (table) {
 		for (unsigned int op = 0; op < WORKLOAD_OPS; op++) {
 			if (results[op].measured)
@@ -310,7 +339,7 @@ static void print_text(const struct bench *bench, const struct machine *machine,
 	}
 }
 
-/* ---- both ---------------------------------------------------------------------------------------------------- */
+/* ---- both ------------------------------------------------------------------------------------ */
 
 /* A rate of misses looks like a rate of hits: a run that has read nothing must not pass. */
 static enum bench_exit check(const struct result *results)
@@ -323,7 +352,9 @@ static enum bench_exit check(const struct result *results)
 		any |= r->measured;
 		if (!r->measured || r->misses * 2 <= r->count)
 			continue;
-		fprintf(stderr, "tarn-bench: %s: %" PRIu64 " of %" PRIu64 " keys were not there: load first\n",
+		fprintf(stderr,
+			"tarn-bench: %s: %" PRIu64 " of %" PRIu64
+			" keys were not there: load first\n",
 			workload_op_names[op], r->misses, r->count);
 		return BENCH_FAILED;
 	}

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * run.c - the workers: processes and threads, the rounds that they go through together, and the operations
+ * run.c - the workers: processes and threads, the rounds that they go through together, and the
+ * operations
  *
- * The clock is read once per operation: where one ends the next begins. So a latency includes choosing the item
- * and making its key, some nanoseconds, for Tarn as for the ceilings. Next: ceiling.c, report.c.
+ * The clock is read once per operation: where one ends the next begins. So a latency includes
+ * choosing the item and making its key, some nanoseconds, for Tarn as for the ceilings. Next:
+ * ceiling.c, report.c.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -16,11 +18,11 @@
 #include "bench.h"
 #include "err.h"
 
-/* One operation in so many is wrapped into two looks at the session's own counters, which are not timed. A prime, so
- * that it does not beat with anything. */
+/* One operation in so many is wrapped into two looks at the session's own counters, which are not
+ * timed. A prime, so that it does not beat with anything. */
 #define SAMPLE_EVERY 61u
 
-/* ---- all workers together -------------------------------------------------------------------------------------- */
+/* ---- all workers together -------------------------------------------------------------------- */
 
 /* Waits for all workers, in whichever process. -ECANCELED once anyone has failed. */
 static int barrier(struct bench *bench)
@@ -43,7 +45,7 @@ static int barrier(struct bench *bench)
 	return bench_failed(bench) ? -ECANCELED : 0;
 }
 
-/* ---- operations ---------------------------------------------------------------------------------------------- */
+/* ---- operations ------------------------------------------------------------------------------ */
 
 struct step {
 	struct worker *worker;
@@ -60,8 +62,9 @@ static int operation_failed(struct worker *worker, const char *what, int code)
 	const char *remedy = "";
 
 	if (code == -TARN_EPOOLFULL)
-		remedy = ". Mind that what is written over or deleted takes room for about a second "
-			 "more: a benchmark needs a pool for all the writes of a second";
+		remedy =
+			". Mind that what is written over or deleted takes room for about a second "
+			"more: a benchmark needs a pool for all the writes of a second";
 	return bench_fail(worker->bench, code, "%s: %s (%s)%s", what, tarn_last_error_text(),
 			  tarn_error_name(code), remedy);
 }
@@ -75,7 +78,7 @@ static void sample_begin(struct step *step)
 
 static void sample_end(struct step *step, struct tally *tally)
 {
-	struct tarn_session_stats stats = { .size = sizeof(stats) };
+	struct tarn_session_stats stats = {.size = sizeof(stats)};
 	uint64_t from = step->now_ns;
 
 	(void)tarn_session_get_stats(step->worker->session, &stats);
@@ -207,7 +210,8 @@ static uint64_t own_index(const struct worker *worker, uint64_t index)
 	return own < worker->workload->keys ? own : worker->index % worker->workload->keys;
 }
 
-/* The pair of an insert or a delete: what the first one changes the second one takes back, so the pool stays as it is. */
+/* The pair of an insert or a delete: what the first one changes the second one takes back, so the
+ * pool stays as it is. */
 static int do_pair(struct step *step, enum workload_op op)
 {
 	struct worker *worker = step->worker;
@@ -215,7 +219,8 @@ static int do_pair(struct step *step, enum workload_op op)
 	uint64_t index = own_index(worker, workload_pick(&worker->picker)), id;
 	int ret;
 
-	id = workload_id(worker->workload, op == WORKLOAD_DELETE ? WORKLOAD_LOADED : WORKLOAD_FRESH, index);
+	id = workload_id(worker->workload, op == WORKLOAD_DELETE ? WORKLOAD_LOADED : WORKLOAD_FRESH,
+			 index);
 	workload_key(id, (uint8_t *)worker->key_words);
 	ret = do_timed(step, op, id);
 	return ret < 0 ? ret : do_timed(step, back, id);
@@ -248,8 +253,10 @@ static inline enum workload_op mix_pick(const struct workload_mix *mix, uint64_t
 static int step_run(struct worker *worker, const struct workload_mix *mix, uint64_t until_ns,
 		    struct tally *tallies)
 {
-	struct step step = { .worker = worker, .tallies = tallies, .mix = mix,
-			     .countdown = 1 + worker->index % SAMPLE_EVERY };
+	struct step step = {.worker = worker,
+			    .tallies = tallies,
+			    .mix = mix,
+			    .countdown = 1 + worker->index % SAMPLE_EVERY};
 	uint64_t start = clock_now_ns(), elapsed, before[WORKLOAD_OPS];
 	int ret = 0;
 
@@ -259,8 +266,8 @@ static int step_run(struct worker *worker, const struct workload_mix *mix, uint6
 	while (ret == 0 && step.now_ns < until_ns) {
 		enum workload_op op = mix_pick(mix, &worker->picker.random);
 
-		ret = op == WORKLOAD_INSERT || op == WORKLOAD_DELETE ? do_pair(&step, op) :
-								       do_single(&step, op);
+		ret = op == WORKLOAD_INSERT || op == WORKLOAD_DELETE ? do_pair(&step, op)
+								     : do_single(&step, op);
 	}
 	elapsed = step.now_ns - start - step.paused_ns;
 	for (int op = 0; op < WORKLOAD_OPS; op++) {
@@ -270,7 +277,7 @@ static int step_run(struct worker *worker, const struct workload_mix *mix, uint6
 	return ret;
 }
 
-/* ---- rounds -------------------------------------------------------------------------------------------------- */
+/* ---- rounds ---------------------------------------------------------------------------------- */
 
 /* Every step of a round for `seconds`, all workers at once. */
 static int round_run(struct worker *worker, double seconds, struct tally *tallies)
@@ -298,8 +305,8 @@ static int round_run(struct worker *worker, double seconds, struct tally *tallie
 }
 
 /*
- * Lets the location cache learn every key. Random picks alone would leave a third of the keys out after as many gets as
- * there are keys, and what is called cached would be measured partly cold.
+ * Lets the location cache learn every key. Random picks alone would leave a third of the keys out
+ * after as many gets as there are keys, and what is called cached would be measured partly cold.
  */
 static int learn_keys(struct worker *worker)
 {
@@ -329,7 +336,8 @@ static int worker_rounds(struct worker *worker)
 		if (ret < 0)
 			goto out;
 	}
-	/* The warm-up touches the pages of the pool's mapping: the first touch of each is a page fault. */
+	/* The warm-up touches the pages of the pool's mapping: the first touch of each is a page
+	 * fault. */
 	ret = round_run(worker, arguments->warmup, scratch);
 	for (uint32_t round = 0; ret == 0 && round < arguments->rounds; round++)
 		ret = round_run(worker, arguments->duration / arguments->rounds,
@@ -375,7 +383,7 @@ static void *worker_main(void *data)
 	return NULL;
 }
 
-/* ---- threads and processes ----------------------------------------------------------------------------------- */
+/* ---- threads and processes ------------------------------------------------------------------- */
 
 static void run_threads(struct bench *bench, uint32_t process)
 {
@@ -388,16 +396,17 @@ static void run_threads(struct bench *bench, uint32_t process)
 		goto out;
 	}
 	for (uint32_t i = 0; i < threads; i++)
-		workers[i] = (struct worker){ .bench = bench,
-					      .workload = &bench->arguments->workload,
-					      .verify = bench->arguments->verify,
-					      .index = process * threads + i,
-					      .nworkers = bench->shared->nworkers };
+		workers[i] = (struct worker){.bench = bench,
+					     .workload = &bench->arguments->workload,
+					     .verify = bench->arguments->verify,
+					     .index = process * threads + i,
+					     .nworkers = bench->shared->nworkers};
 	for (; started < threads; started++) {
 		int error = pthread_create(&ids[started], NULL, worker_main, &workers[started]);
 
 		if (error) {
-			bench_fail(bench, -error, "cannot start thread %u: %s", started, strerror(error));
+			bench_fail(bench, -error, "cannot start thread %u: %s", started,
+				   strerror(error));
 			break;
 		}
 	}
@@ -418,9 +427,11 @@ static void wait_for(struct bench *bench, uint32_t children)
 		if (wait(&status) < 0)
 			return;
 		if (WIFSIGNALED(status))
-			bench_fail(bench, -ECHILD, "a worker process died of signal %d", WTERMSIG(status));
+			bench_fail(bench, -ECHILD, "a worker process died of signal %d",
+				   WTERMSIG(status));
 		else if (WEXITSTATUS(status) != 0)
-			bench_fail(bench, -ECHILD, "a worker process ended with code %d", WEXITSTATUS(status));
+			bench_fail(bench, -ECHILD, "a worker process ended with code %d",
+				   WEXITSTATUS(status));
 	}
 }
 
@@ -440,7 +451,8 @@ int run_workers(struct bench *bench)
 			_exit(0);
 		}
 		if (pid < 0) {
-			bench_fail(bench, -errno, "cannot start process %u: %s", started, strerror(errno));
+			bench_fail(bench, -errno, "cannot start process %u: %s", started,
+				   strerror(errno));
 			break;
 		}
 	}

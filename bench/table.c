@@ -2,8 +2,9 @@
 /*
  * table.c - filling the private hash table (table.h has the lookup)
  *
- * Its memory is a shared mapping of a memfd, on pages of the size that the pool got, since that decides what a cache miss
- * costs on top: the table must have no better pages than the pool, and no worse. Next: ceiling.c.
+ * Its memory is a shared mapping of a memfd, on pages of the size that the pool got, since that
+ * decides what a cache miss costs on top: the table must have no better pages than the pool, and no
+ * worse. Next: ceiling.c.
  */
 #include "table.h"
 
@@ -66,7 +67,7 @@ static void table_add(struct table *table, const void *key, uint32_t key_size, c
 
 	while (table->slots[at] != 0)
 		at = (at + 1) & table->mask;
-	*entry = (struct table_entry){ .key_size = key_size, .value_size = value_size };
+	*entry = (struct table_entry){.key_size = key_size, .value_size = value_size};
 	memcpy(entry->bytes, key, key_size);
 	memcpy(entry->bytes + table_pad8(key_size), value, value_size);
 	table->slots[at] = (hash >> TABLE_TAG_SHIFT << TABLE_TAG_SHIFT) | place;
@@ -74,7 +75,7 @@ static void table_add(struct table *table, const void *key, uint32_t key_size, c
 
 int table_create(const struct workload *workload, uint64_t page_bytes, struct table *ret_table)
 {
-	struct table table = { .seed = 0x7461626c65 };
+	struct table table = {.seed = 0x7461626c65};
 	uint64_t entry = sizeof(struct table_entry) + table_pad8(workload->key_size) +
 			 table_pad8(workload->value_size);
 	uint64_t slots = 8, place = 8;

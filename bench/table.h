@@ -2,9 +2,10 @@
 /*
  * table.h - a private hash table in this process: the ceiling that a get is measured against
  *
- * What a good C programmer would write for keys and values of any size: open addressing over 8-byte slots { 16 bits of
- * the hash, place of the entry }, at most half full, and entries of their own behind it. A hit costs two dependent
- * cache misses, slot and entry, as a get of Tarn does. Filled once, then read by all workers without a lock.
+ * What a good C programmer would write for keys and values of any size: open addressing over 8-byte
+ * slots { 16 bits of the hash, place of the entry }, at most half full, and entries of their own
+ * behind it. A hit costs two dependent cache misses, slot and entry, as a get of Tarn does. Filled
+ * once, then read by all workers without a lock.
  */
 #pragma once
 
@@ -33,7 +34,8 @@ struct table {
 	uint64_t memory_bytes, page_bytes; /* what page_bytes the memory got */
 };
 
-/* Fills a table with all loaded items. page_bytes: pages to ask for, as the pool has. 0 or -ENOMEM with a text. */
+/* Fills a table with all loaded items. page_bytes: pages to ask for, as the pool has. 0 or -ENOMEM
+ * with a text. */
 int table_create(const struct workload *workload, uint64_t page_bytes, struct table *ret_table);
 void table_free(struct table *table);
 
@@ -47,7 +49,8 @@ static inline uint64_t table_hash(const struct table *table, const void *key, ui
 	return XXH3_64bits_withSeed(key, key_size, table->seed);
 }
 
-/* Copies the value out. Returns its size, or -1 when the key is not there or the value larger than the buffer. */
+/* Copies the value out. Returns its size, or -1 when the key is not there or the value larger than
+ * the buffer. */
 static inline int64_t table_get(const struct table *table, const void *key, uint32_t key_size,
 				void *ret_value, uint32_t capacity)
 {

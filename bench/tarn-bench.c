@@ -2,7 +2,8 @@
 /*
  * tarn-bench.c - main(): the arguments, and the order of things
  *
- * Load, build the private table, run the workers, report. Next: bench.h, which says how a run is made up.
+ * Load, build the private table, run the workers, report. Next: bench.h, which says how a run is
+ * made up.
  */
 #include <errno.h>
 #include <getopt.h>
@@ -21,25 +22,33 @@ static const char help[] =
 	"Usage: tarn-bench [OPTION...]\n"
 	"Measures a pool, and in the same run what this machine can do at best.\n"
 	"\n"
-	"It writes its own keys into the pool (16 hexadecimal digits each): use a pool made for it.\n"
+	"It writes its own keys into the pool (16 hexadecimal digits each): use a pool made for "
+	"it.\n"
 	"\n"
 	"  -u, --uri=URI            the pool, tarn:PATH?pool=NAME (default: $TARN_URI)\n"
-	"      --threads=N          threads per process, each with a session of its own (default 1)\n"
+	"      --threads=N          threads per process, each with a session of its own (default "
+	"1)\n"
 	"      --processes=N        processes (default 1)\n"
-	"      --keys=N             loaded keys (default 1000000; suffixes K, M, G: powers of 1024)\n"
+	"      --keys=N             loaded keys (default 1000000; suffixes K, M, G: powers of "
+	"1024)\n"
 	"      --key-size=BYTES     6 to 1024 (default 16)\n"
 	"      --value-size=BYTES   0 to 16M (default 64)\n"
-	"      --mix=MIX            get, put, insert, delete, add, exists, or weights: get=95,put=5\n"
-	"                           (default get). May be given up to 8 times: then each round runs one\n"
-	"                           after the other. insert and delete come in pairs that leave the pool\n"
+	"      --mix=MIX            get, put, insert, delete, add, exists, or weights: "
+	"get=95,put=5\n"
+	"                           (default get). May be given up to 8 times: then each round "
+	"runs one\n"
+	"                           after the other. insert and delete come in pairs that leave "
+	"the pool\n"
 	"                           as it was; each of the two is reported under its own name.\n"
 	"      --dist=DIST          uniform, zipf or zipf:THETA (default uniform; THETA 0.99)\n"
-	"      --chain              the next key depends on the value just read, so that the CPU cannot\n"
+	"      --chain              the next key depends on the value just read, so that the CPU "
+	"cannot\n"
 	"                           overlap operations, neither of Tarn nor of the ceilings\n"
 	"      --duration=SECONDS   measured time of each mix over all rounds (default 3)\n"
 	"      --warmup=SECONDS     before the first round, of each mix (default 0.5)\n"
 	"      --rounds=N           rounds, whose medians are reported (default 5)\n"
-	"      --cache=BYTES|off    memory of the location cache (default: the library's); with BYTES\n"
+	"      --cache=BYTES|off    memory of the location cache (default: the library's); with "
+	"BYTES\n"
 	"                           every key is read once before the warm-up\n"
 	"      --no-load            the keys are there already\n"
 	"      --clean              delete the keys afterwards\n"
@@ -74,32 +83,32 @@ enum option_code {
 };
 
 static const struct option options[] = {
-	{ "uri", required_argument, NULL, 'u' },
-	{ "threads", required_argument, NULL, OPTION_THREADS },
-	{ "processes", required_argument, NULL, OPTION_PROCESSES },
-	{ "keys", required_argument, NULL, OPTION_KEYS },
-	{ "key-size", required_argument, NULL, OPTION_KEY_SIZE },
-	{ "value-size", required_argument, NULL, OPTION_VALUE_SIZE },
-	{ "mix", required_argument, NULL, OPTION_MIX },
-	{ "dist", required_argument, NULL, OPTION_DIST },
-	{ "chain", no_argument, NULL, OPTION_CHAIN },
-	{ "duration", required_argument, NULL, OPTION_DURATION },
-	{ "warmup", required_argument, NULL, OPTION_WARMUP },
-	{ "rounds", required_argument, NULL, OPTION_ROUNDS },
-	{ "cache", required_argument, NULL, OPTION_CACHE },
-	{ "load", no_argument, NULL, OPTION_LOAD },
-	{ "no-load", no_argument, NULL, OPTION_NO_LOAD },
-	{ "clean", no_argument, NULL, OPTION_CLEAN },
-	{ "verify", no_argument, NULL, OPTION_VERIFY },
-	{ "no-verify", no_argument, NULL, OPTION_NO_VERIFY },
-	{ "ceiling", required_argument, NULL, OPTION_CEILING },
-	{ "json", no_argument, NULL, OPTION_JSON },
-	{ "help", no_argument, NULL, 'h' },
-	{ "version", no_argument, NULL, 'V' },
-	{ NULL, 0, NULL, 0 },
+	{"uri", required_argument, NULL, 'u'},
+	{"threads", required_argument, NULL, OPTION_THREADS},
+	{"processes", required_argument, NULL, OPTION_PROCESSES},
+	{"keys", required_argument, NULL, OPTION_KEYS},
+	{"key-size", required_argument, NULL, OPTION_KEY_SIZE},
+	{"value-size", required_argument, NULL, OPTION_VALUE_SIZE},
+	{"mix", required_argument, NULL, OPTION_MIX},
+	{"dist", required_argument, NULL, OPTION_DIST},
+	{"chain", no_argument, NULL, OPTION_CHAIN},
+	{"duration", required_argument, NULL, OPTION_DURATION},
+	{"warmup", required_argument, NULL, OPTION_WARMUP},
+	{"rounds", required_argument, NULL, OPTION_ROUNDS},
+	{"cache", required_argument, NULL, OPTION_CACHE},
+	{"load", no_argument, NULL, OPTION_LOAD},
+	{"no-load", no_argument, NULL, OPTION_NO_LOAD},
+	{"clean", no_argument, NULL, OPTION_CLEAN},
+	{"verify", no_argument, NULL, OPTION_VERIFY},
+	{"no-verify", no_argument, NULL, OPTION_NO_VERIFY},
+	{"ceiling", required_argument, NULL, OPTION_CEILING},
+	{"json", no_argument, NULL, OPTION_JSON},
+	{"help", no_argument, NULL, 'h'},
+	{"version", no_argument, NULL, 'V'},
+	{NULL, 0, NULL, 0},
 };
 
-/* ---- values of options --------------------------------------------------------------------------------------- */
+/* ---- values of options ----------------------------------------------------------------------- */
 
 /* A whole number with an optional suffix K, M or G. */
 static int parse_number(const char *name, const char *text, uint64_t minimum, uint64_t maximum,
@@ -113,8 +122,8 @@ static int parse_number(const char *name, const char *text, uint64_t minimum, ui
 	number = strtoull(text, &end, 10);
 	if (*end == 'K' || *end == 'M' || *end == 'G')
 		shift = *end == 'K' ? 10 : *end == 'M' ? 20 : 30;
-	if (end == text || *text == '-' || errno || end[shift > 0] || number > UINT64_MAX >> shift ||
-	    number << shift < minimum || number << shift > maximum)
+	if (end == text || *text == '-' || errno || end[shift > 0] ||
+	    number > UINT64_MAX >> shift || number << shift < minimum || number << shift > maximum)
 		return err_set(-EINVAL, "--%s=%s: must be a number from %llu to %llu", name, text,
 			       (unsigned long long)minimum, (unsigned long long)maximum);
 	*ret_number = number << shift;
@@ -155,7 +164,8 @@ static int parse_dist(const char *text, struct arguments *arguments)
 	if (strncmp(text, "zipf:", 5) == 0) {
 		theta = strtod(text + 5, &end);
 		if (end == text + 5 || *end || !(theta > 0) || !(theta < 1))
-			return err_set(-EINVAL, "--dist=%s: THETA must be above 0 and below 1", text);
+			return err_set(-EINVAL, "--dist=%s: THETA must be above 0 and below 1",
+				       text);
 	} else if (strcmp(text, "zipf") != 0) {
 		return err_set(-EINVAL, "--dist=%s: must be uniform, zipf or zipf:THETA", text);
 	}
@@ -199,7 +209,8 @@ static int parse_option(int option, const char *text, struct arguments *argument
 	case OPTION_THREADS:
 		return parse_number32("threads", text, 1, BENCH_WORKERS_MAX, &arguments->threads);
 	case OPTION_PROCESSES:
-		return parse_number32("processes", text, 1, BENCH_WORKERS_MAX, &arguments->processes);
+		return parse_number32("processes", text, 1, BENCH_WORKERS_MAX,
+				      &arguments->processes);
 	case OPTION_KEYS:
 		return parse_number("keys", text, 1, UINT32_MAX, &arguments->workload.keys);
 	case OPTION_KEY_SIZE:
@@ -249,8 +260,8 @@ static int arguments_check(struct arguments *arguments)
 	if (arguments->nmixes == 0 && parse_mix("get", arguments) < 0)
 		return -EINVAL;
 	if (arguments->threads * arguments->processes > BENCH_WORKERS_MAX)
-		return err_set(-EINVAL, "%u threads in %u processes: at most %u in all", arguments->threads,
-			       arguments->processes, BENCH_WORKERS_MAX);
+		return err_set(-EINVAL, "%u threads in %u processes: at most %u in all",
+			       arguments->threads, arguments->processes, BENCH_WORKERS_MAX);
 	if (arguments->threads * arguments->processes > arguments->workload.keys)
 		return err_set(-EINVAL, "fewer keys than threads");
 	return workload_init(&arguments->workload);
@@ -262,10 +273,18 @@ static int arguments_parse(int argc, char **argv, struct arguments *ret_argument
 	int option;
 
 	*ret_arguments = (struct arguments){
-		.uri = getenv("TARN_URI"), .dist = "uniform", .threads = 1, .processes = 1, .rounds = 5,
-		.duration = 3, .warmup = 0.5, .load = true, .verify = true,
-		.ceiling_table = true, .ceiling_raw = true,
-		.workload = { .keys = 1000000, .key_size = 16, .value_size = 64 },
+		.uri = getenv("TARN_URI"),
+		.dist = "uniform",
+		.threads = 1,
+		.processes = 1,
+		.rounds = 5,
+		.duration = 3,
+		.warmup = 0.5,
+		.load = true,
+		.verify = true,
+		.ceiling_table = true,
+		.ceiling_raw = true,
+		.workload = {.keys = 1000000, .key_size = 16, .value_size = 64},
 	};
 	while ((option = getopt_long(argc, argv, "u:hV", options, NULL)) != -1) {
 		if (option == 'h' || option == 'V') {
@@ -287,7 +306,7 @@ usage:
 	return BENCH_USAGE;
 }
 
-/* ---- for all files ------------------------------------------------------------------------------------------- */
+/* ---- for all files --------------------------------------------------------------------------- */
 
 int bench_fail(struct bench *bench, int code, const char *format, ...)
 {
@@ -318,7 +337,7 @@ int bench_session_open(struct bench *bench, struct tarn_session **ret_session)
 	return 0;
 }
 
-/* ---- the order of things ------------------------------------------------------------------------------------- */
+/* ---- the order of things --------------------------------------------------------------------- */
 
 static int shared_create(const struct arguments *arguments, struct shared **ret_shared)
 {
@@ -328,7 +347,8 @@ static int shared_create(const struct arguments *arguments, struct shared **ret_
 	struct shared *shared;
 
 	/* Pages that nobody touches cost nothing: no worker does all kinds of operations. */
-	shared = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	shared = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+		      MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (shared == MAP_FAILED)
 		return err_set(-ENOMEM, "no memory for the results of %u workers", workers);
 	shared->nworkers = workers;
@@ -359,7 +379,7 @@ static int measure(struct bench *bench)
 int main(int argc, char **argv)
 {
 	struct arguments arguments;
-	struct bench bench = { .arguments = &arguments };
+	struct bench bench = {.arguments = &arguments};
 	struct machine machine;
 	int ret = arguments_parse(argc, argv, &arguments);
 

@@ -2,7 +2,8 @@
 /*
  * workload.c - the parts of a workload that are not on the hot path: checks, mixes, zipf
  *
- * Used by tarn-bench and by the peers alike (peer.c), so that all pay the same for keys and values. Next: run.c.
+ * Used by tarn-bench and by the peers alike (peer.c), so that all pay the same for keys and values.
+ * Next: run.c.
  */
 #include "workload.h"
 
@@ -15,7 +16,7 @@
 #define ZIPF_DRAWS (1u << 20)
 
 const char *const workload_op_names[WORKLOAD_OPS] = {
-	[WORKLOAD_GET] = "get",	      [WORKLOAD_PUT] = "put", [WORKLOAD_INSERT] = "insert",
+	[WORKLOAD_GET] = "get",       [WORKLOAD_PUT] = "put", [WORKLOAD_INSERT] = "insert",
 	[WORKLOAD_DELETE] = "delete", [WORKLOAD_ADD] = "add", [WORKLOAD_EXISTS] = "exists",
 };
 
@@ -34,7 +35,8 @@ int workload_init(struct workload *workload)
 	workload->id_mask = bits == 64 ? UINT64_MAX : (1ull << bits) - 1;
 	if (workload->keys < 1 || workload->keys > UINT32_MAX ||
 	    workload->keys > 1ull << workload->space_shift)
-		return err_set(-EINVAL, "%llu keys: must be 1 to 2^32 - 1, and fit into keys of %u digits",
+		return err_set(-EINVAL,
+			       "%llu keys: must be 1 to 2^32 - 1, and fit into keys of %u digits",
 			       (unsigned long long)workload->keys, workload->key_size);
 	return 0;
 }
@@ -63,7 +65,7 @@ static int mix_add(struct workload_mix *mix, const char *name, size_t length, co
 
 int workload_mix_parse(const char *text, struct workload_mix *ret_mix)
 {
-	struct workload_mix mix = { .only = -1 };
+	struct workload_mix mix = {.only = -1};
 	const char *at = text;
 
 	for (;;) {
@@ -87,9 +89,10 @@ int workload_mix_parse(const char *text, struct workload_mix *ret_mix)
 }
 
 /*
- * Zipf by the method of Gray et al., "Quickly Generating Billion-Record Synthetic Databases", SIGMOD 1994, as YCSB uses
- * it. One draw takes a pow(), so draws are made beforehand, and an operation only reads the next one. Ranks are
- * scattered over the items: what is hot does not lie side by side because it was loaded first.
+ * Zipf by the method of Gray et al., "Quickly Generating Billion-Record Synthetic Databases",
+ * SIGMOD 1994, as YCSB uses it. One draw takes a pow(), so draws are made beforehand, and an
+ * operation only reads the next one. Ranks are scattered over the items: what is hot does not lie
+ * side by side because it was loaded first.
  */
 struct zipf {
 	double theta, alpha, zetan, eta, second;
@@ -128,7 +131,7 @@ static uint64_t zipf_rank(const struct zipf *zipf, uint64_t random)
 int workload_picker_init(const struct workload *workload, uint64_t seed,
 			 struct workload_picker *ret_picker)
 {
-	struct workload_picker picker = { .random = seed, .keys = workload->keys };
+	struct workload_picker picker = {.random = seed, .keys = workload->keys};
 	uint64_t scatter = 2654435761u; /* a prime: a permutation unless keys is a multiple of it */
 	uint32_t *sequence;
 	struct zipf zipf;

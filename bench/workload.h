@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * workload.h - which keys, which values, which operations: the same for tarn-bench and for the peers that it is compared with
+ * workload.h - which keys, which values, which operations: the same for tarn-bench and for the
+ * peers that it is compared with
  *
- * A key is named by an item: an index below `keys` in one of three spaces (loaded keys, fresh keys, counters). Key bytes
- * and the value's first word follow from the item alone, so every value that is read can be checked without remembering anything.
+ * A key is named by an item: an index below `keys` in one of three spaces (loaded keys, fresh keys,
+ * counters). Key bytes and the value's first word follow from the item alone, so every value that
+ * is read can be checked without remembering anything.
  */
 #pragma once
 
@@ -34,7 +36,8 @@ struct workload {
 	uint64_t keys; /* loaded ones */
 	uint32_t key_size, value_size;
 	double theta; /* 0: uniform; else zipf's, above 0 and below 1 */
-	bool chain;   /* the next item depends on the value read before: no two operations overlap in the CPU */
+	bool chain; /* the next item depends on the value read before: no two operations overlap in
+		       the CPU */
 	uint64_t id_mask;
 	unsigned int space_shift;
 };
@@ -97,7 +100,8 @@ static inline void workload_chain(struct workload_picker *picker, uint64_t word)
 	uint64_t zero = word;
 
 #if defined(__x86_64__)
-	/* The compiler must not see that this is 0, the CPU must not either: `and` is no dependency breaker. */
+	/* The compiler must not see that this is 0, the CPU must not either: `and` is no dependency
+	 * breaker. */
 	__asm__ volatile("andq $0, %0" : "+r"(zero)::"cc");
 #else
 	__asm__ volatile("" : "+r"(zero));
@@ -111,7 +115,8 @@ static inline void workload_chain(struct workload_picker *picker, uint64_t word)
 static inline uint64_t workload_id(const struct workload *workload, enum workload_space space,
 				   uint64_t index)
 {
-	/* A multiplication by an odd number scatters: neighbours are not neighbours in a sorted store. */
+	/* A multiplication by an odd number scatters: neighbours are not neighbours in a sorted
+	 * store. */
 	return ((uint64_t)space << workload->space_shift | index) * 0x9e3779b97f4a7c15ull &
 	       workload->id_mask;
 }
@@ -143,7 +148,8 @@ static inline uint64_t workload_check_word(uint64_t id)
 	return (id ^ 0x5441524e62656e63ull) * 0xd6e8feb86659fd93ull;
 }
 
-/* Makes a value: the check word, then a number that tells writes apart; the buffer's rest stays as it is. */
+/* Makes a value: the check word, then a number that tells writes apart; the buffer's rest stays as
+ * it is. */
 static inline void workload_value(const struct workload *workload, uint64_t id, uint64_t write,
 				  uint8_t *ret_value)
 {
@@ -158,7 +164,8 @@ static inline void workload_value(const struct workload *workload, uint64_t id, 
 }
 
 /* Is this the value of that item? */
-static inline bool workload_verify(const struct workload *workload, uint64_t id, const uint8_t *value)
+static inline bool workload_verify(const struct workload *workload, uint64_t id,
+				   const uint8_t *value)
 {
 	uint64_t word = workload_check_word(id), found;
 

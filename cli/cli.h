@@ -24,7 +24,7 @@
 #define CLI_TIMEOUT_DEFAULT_MS 5000u
 #define CLI_KEY_MAX_BYTES      65535u
 
-/* tarn(1), "EXIT STATUS", and issue 2 */
+/* tarn(1), "EXIT STATUS", */
 enum cli_exit {
 	CLI_OK = 0,
 	CLI_REFUSED = 1, /* or not found */

@@ -176,7 +176,12 @@ static int export_keys(struct export *export, struct tarn_scan *scan)
 	writer_list_end(cli->writer);
 	progress_clear(&export->progress);
 	cli->progress = NULL;
+	if (export->exit_code != CLI_OK) /* it stopped at this one */
+		export->errors++;
 	summary(export);
+	if (export->exit_code == CLI_OK && export->prefix_bytes > 0 && export->files == 0 &&
+	    export->errors == 0 && export->damage.count == 0)
+		return cli_fail(cli, -TARN_ENOTFOUND, NULL, "no key begins with this prefix");
 	if (export->exit_code == CLI_OK && export->damage.count > 0)
 		return cli_fail(cli, -TARN_ECORRUPT, NULL,
 				"%" PRIu64 " damaged entries are left out", export->damage.count);

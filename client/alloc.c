@@ -17,6 +17,7 @@
 #include "mutation.h"
 
 #define BITMAP_WORDS (LAYOUT_UNITS_PER_PAGE / 64)
+#define SPARES       16u
 
 /* A page that we own. */
 struct page {
@@ -47,8 +48,9 @@ struct alloc {
 	struct page_list classes[LAYOUT_CLASSES];
 	uint32_t pages_of_class[LAYOUT_CLASSES];
 	struct page **owned; /* by page number; NULL: not ours */
-	struct page
-		*spare; /* a page struct to use again, so that a steady state allocates no memory */
+	/* page structs to use again, so that a steady state allocates no memory */
+	struct page *spares[SPARES];
+	unsigned spare_count;
 	/* wait list: a ring that grows; times are ascending */
 	struct wait *waits;
 	uint32_t wait_size, wait_head, wait_count;
@@ -94,7 +96,8 @@ void alloc_free(struct alloc *a)
 			free(p);
 		}
 	}
-	free(a->spare);
+	while (a->spare_count)
+		free(a->spares[--a->spare_count]);
 	free(a->owned);
 	free(a->waits);
 	free(a);
@@ -378,10 +381,10 @@ static void hand_back(struct alloc *a, struct page *p)
 	a->owned[p->number] = NULL;
 	TAILQ_REMOVE(&a->classes[p->class], p, link);
 	a->pages_of_class[p->class]--;
-	if (a->spare)
-		free(p);
+	if (a->spare_count < SPARES)
+		a->spares[a->spare_count++] = p;
 	else
-		a->spare = p;
+		free(p);
 }
 
 void alloc_settle(struct alloc *a)
@@ -405,7 +408,7 @@ void alloc_hand_back_all(struct alloc *a)
 {
 	unsigned class;
 
-	for (class = 0; class < LAYOUT_CLASSES; class ++) {
+	for (class = 0; class < LAYOUT_CLASSES; class++) {
 		struct page *p, *next;
 
 		for (p = TAILQ_FIRST(&a->classes[class]); p; p = next) {
@@ -420,13 +423,12 @@ void alloc_hand_back_all(struct alloc *a)
 
 int alloc_adopt(struct alloc *a, uint32_t number, uint64_t word, const uint8_t *map)
 {
-	struct page *p = a->spare ? a->spare : malloc(sizeof(*p));
+	struct page *p = a->spare_count ? a->spares[--a->spare_count] : malloc(sizeof(*p));
 	uint32_t class = layout_page_class(word), blocks = layout_class_blocks(class), i;
 	uint32_t step = layout_class_bytes(class) / LAYOUT_UNIT;
 
 	if (!p)
 		return err_set(-ENOMEM, "no memory for a page");
-	a->spare = NULL;
 	memset(p, 0, sizeof(*p));
 	p->number = number;
 	p->word = word;
@@ -456,7 +458,7 @@ void alloc_count(const struct alloc *a, struct alloc_counts *ret_counts)
 	const struct page *p;
 	unsigned class;
 
-	for (class = 0; class < LAYOUT_CLASSES; class ++) {
+	for (class = 0; class < LAYOUT_CLASSES; class++) {
 		TAILQ_FOREACH(p, &a->classes[class], link)
 		{
 			counts.pages++;

@@ -10,16 +10,18 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "err.h"
 
 struct entry {
 	uint64_t high; /* of the hash; the other half chose the set and is compared, too */
 	uint64_t low;
-	uint64_t word; /* 0: unused */
+	uint64_t word;  /* 0: unused */
 	uint64_t place; /* slot offset / 8 : 38 | epoch in which the word was seen : 26 */
 };
 
+#define HUGE_PAGE       (2u << 20)
 #define PLACE_SLOT_BITS 38
 #define EPOCH_MASK      ((1ull << 26) - 1)
 #define GENERATIONS     (1ull << LAYOUT_GEN_BITS)
@@ -27,13 +29,27 @@ struct entry {
  * Epochs by which the one that we know may be behind (1), and that may begin while a CAS is under
  * way (2, in G - D): tests/model/FINDINGS.md, 1.
  */
-#define MARGIN          3u
+#define MARGIN 3u
 
 struct cache {
 	struct entry *entries;
 	uint64_t sets;  /* power of two */
 	uint64_t swept; /* epoch of the last sweep, so that 26 bits never wrap unnoticed */
 };
+
+/* On huge pages where it is large enough: a look into the cache should cost one miss, not two. */
+static struct entry *entries_create(uint64_t bytes)
+{
+	bool huge = bytes >= HUGE_PAGE;
+	struct entry *entries = aligned_alloc(huge ? HUGE_PAGE : 64, bytes);
+
+	if (!entries)
+		return NULL;
+	if (huge)
+		madvise(entries, bytes, MADV_HUGEPAGE);
+	memset(entries, 0, bytes);
+	return entries;
+}
 
 int cache_create(uint64_t bytes, struct cache **ret_cache)
 {
@@ -43,13 +59,12 @@ int cache_create(uint64_t bytes, struct cache **ret_cache)
 	while (sets * 2 * 2 * sizeof(struct entry) <= bytes)
 		sets *= 2;
 	if (c)
-		c->entries = aligned_alloc(64, sets * 2 * sizeof(struct entry));
+		c->entries = entries_create(sets * 2 * sizeof(struct entry));
 	if (!c || !c->entries) {
 		free(c);
 		return err_set(-ENOMEM, "no memory for a location cache of %llu bytes",
 			       (unsigned long long)bytes);
 	}
-	memset(c->entries, 0, sets * 2 * sizeof(struct entry));
 	c->sets = sets;
 	*ret_cache = c;
 	return 0;

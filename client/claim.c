@@ -26,12 +26,6 @@ static int post(struct claim *c, const struct fabric_request *requests, unsigned
 	return ret;
 }
 
-static struct fabric_request read_of(uint64_t offset, void *local, uint32_t length)
-{
-	return (struct fabric_request){
-		.opcode = FABRIC_READ, .length = length, .offset = offset, .local = local};
-}
-
 static struct fabric_request faa_of(uint64_t offset, uint64_t *local)
 {
 	return (struct fabric_request){
@@ -44,13 +38,13 @@ static int look(struct claim *c)
 {
 	uint64_t ring = layout_ring_offset(&c->session->geometry, c->class);
 	struct fabric_request requests[] = {
-		read_of(ring, c->ring, sizeof(c->ring)),
-		read_of(LAYOUT_CURSOR_OFFSET, &c->cursor, 8),
+		fabric_read(ring, c->ring, sizeof(c->ring)),
+		fabric_read(LAYOUT_CURSOR_OFFSET, &c->cursor, 8),
 		/*
 		 * what is written into the page must be dated later than what was in it
 		 * (generations)
 		 */
-		read_of(LAYOUT_EPOCH_OFFSET, &c->epoch, 8),
+		fabric_read(LAYOUT_EPOCH_OFFSET, &c->epoch, 8),
 	};
 
 	if (!c->posted) {
@@ -84,7 +78,7 @@ static int entry(struct claim *c)
 {
 	const struct layout_geometry *g = &c->session->geometry;
 	uint64_t index = c->ticket & (g->ring_entries - 1);
-	struct fabric_request r = read_of(
+	struct fabric_request r = fabric_read(
 		layout_ring_offset(g, c->class) + LAYOUT_RING_ENTRIES + 8 * index, &c->entry, 8);
 
 	if (!c->posted)
@@ -168,7 +162,7 @@ static int rpc(struct claim *c)
 static int page(struct claim *c)
 {
 	struct fabric_request r =
-		read_of(layout_page_word_offset(&c->session->geometry, c->page), &c->word, 8);
+		fabric_read(layout_page_word_offset(&c->session->geometry, c->page), &c->word, 8);
 	uint32_t state;
 
 	if (!c->posted)
@@ -201,8 +195,8 @@ static int cas(struct claim *c)
 		 .local = &c->seen,
 		 .compare = c->word,
 		 .operand = mine},
-		read_of(layout_free_map_offset(g, layout_page_offset(g, c->page)), c->map,
-			sizeof(c->map)),
+		fabric_read(layout_free_map_offset(g, layout_page_offset(g, c->page)), c->map,
+			    sizeof(c->map)),
 	};
 	int ret;
 
@@ -242,9 +236,7 @@ int claim_step(struct claim *c, int *ret_result)
 	int ret;
 
 	if (c->posted && c->task->status < 0 && c->state != CLAIM_RPC) {
-		*ret_result = err_set(
-			-TARN_ESESSION,
-			"the connection to tarnd is gone: close this session and open a new one");
+		*ret_result = session_lost();
 		return 1;
 	}
 	do {

@@ -128,8 +128,7 @@ static int accepted(struct handshake *h, size_t bytes, const struct fabric_endpo
 	if (ret < 0)
 		return ret;
 	if (h->have_key && auth_reply_check(&h->key, h->request, h->answer) < 0)
-		return err_set(-TARN_EAUTH, "the daemon does not know the key's secret: this is "
-					    "not the tarnd that the key is for");
+		return -TARN_EAUTH;
 	if (h->reply.nonce != h->nonce)
 		return err_set(-TARN_EPROTO, "tarnd answered another request");
 	if (h->reply.pool_bytes != ep->pool_bytes)

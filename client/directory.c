@@ -18,7 +18,7 @@ struct directory {
 	const struct layout_geometry *geometry;
 	uint32_t depth; /* global depth as last seen */
 	/* by hash suffix; 0: not read yet. Untouched pages of it cost no memory */
-	uint64_t entries [];
+	uint64_t entries[];
 };
 
 int directory_create(const struct layout_geometry *geometry, struct directory **ret_directory)

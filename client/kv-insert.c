@@ -224,8 +224,8 @@ int kv_insert(struct kv_op *op)
 {
 	struct fabric_request requests[] = {
 		kv_cas(op->own_slot, 0, pending_word(op), &op->seen),
-		kv_read(op->pair_offsets[0], op->again[0], LAYOUT_PAIR_BYTES),
-		kv_read(op->pair_offsets[1], op->again[1], LAYOUT_PAIR_BYTES),
+		fabric_read(op->pair_offsets[0], op->again[0], LAYOUT_PAIR_BYTES),
+		fabric_read(op->pair_offsets[1], op->again[1], LAYOUT_PAIR_BYTES),
 	};
 
 	if (!op->posted) {
@@ -244,8 +244,8 @@ int kv_insert(struct kv_op *op)
 int kv_reread(struct kv_op *op)
 {
 	struct fabric_request requests[] = {
-		kv_read(op->pair_offsets[0], op->again[0], LAYOUT_PAIR_BYTES),
-		kv_read(op->pair_offsets[1], op->again[1], LAYOUT_PAIR_BYTES),
+		fabric_read(op->pair_offsets[0], op->again[0], LAYOUT_PAIR_BYTES),
+		fabric_read(op->pair_offsets[1], op->again[1], LAYOUT_PAIR_BYTES),
 	};
 
 	if (!op->posted)

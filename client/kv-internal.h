@@ -193,11 +193,6 @@ static inline bool kv_expired(const struct kv_op *op, const struct layout_block 
 {
 	return block->expiry && op->session->epoch >= block->expiry;
 }
-static inline struct fabric_request kv_read(uint64_t offset, void *local, uint32_t length)
-{
-	return (struct fabric_request){
-		.opcode = FABRIC_READ, .length = length, .offset = offset, .local = local};
-}
 static inline struct fabric_request kv_cas(uint64_t offset, uint64_t compare, uint64_t operand,
 					   uint64_t *seen)
 {

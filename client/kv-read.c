@@ -36,7 +36,9 @@ int kv_get_found(struct kv_op *op)
 
 	if (kv_expired(op, block))
 		return kv_end(op, -TARN_ENOTFOUND);
-	if (op->session->cache && block->kind != LAYOUT_KIND_EXTENTS &&
+	/* a location that came from the cache is in it: writing it again would dirty the line */
+	if (op->state != KV_CACHED_GET && op->session->cache &&
+	    block->kind != LAYOUT_KIND_EXTENTS &&
 	    layout_slot_state(op->word) == LAYOUT_SLOT_COMMITTED)
 		cache_add(op->session->cache, op->hash, op->seen_epoch, op->slot, op->word);
 	fill_item(op, block);
@@ -60,8 +62,8 @@ int kv_cached_get(struct kv_op *op)
 	struct tarn_session *s = op->session;
 	uint32_t bytes = layout_class_bytes(layout_slot_class(op->word));
 	struct fabric_request requests[] = {
-		kv_read(op->slot, &op->seen, 8),
-		kv_read(layout_slot_offset(op->word), op->scratch, bytes),
+		fabric_read(op->slot, &op->seen, 8),
+		fabric_read(layout_slot_offset(op->word), op->scratch, bytes),
 	};
 
 	if (!op->posted) {
@@ -116,8 +118,8 @@ static int post_window(struct kv_op *op)
 			op->window_bad = true;
 			return renew(op);
 		}
-		requests[n++] = kv_read(layout_slot_offset(where),
-					op->buffer + i * LAYOUT_PAGE_BYTES, (uint32_t)length);
+		requests[n++] = fabric_read(layout_slot_offset(where),
+					    op->buffer + i * LAYOUT_PAGE_BYTES, (uint32_t)length);
 	}
 	op->window_end = i;
 	return kv_post(op, requests, n);
@@ -167,7 +169,7 @@ int kv_get_extents(struct kv_op *op)
  */
 int kv_renew(struct kv_op *op)
 {
-	struct fabric_request r = kv_read(op->slot, &op->seen, 8);
+	struct fabric_request r = fabric_read(op->slot, &op->seen, 8);
 
 	if (!op->posted) {
 		op->renew_posted_ns = session_now(op->session);

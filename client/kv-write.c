@@ -153,9 +153,9 @@ static void build_image(struct kv_op *op, uint32_t kind, uint64_t value_bytes)
 		/* What fills the last word goes into the pool as well: not this process's old memory. */
 		memset(op->image + padded + layout_pad8(value_bytes) - 8, 0, 8);
 		memcpy(op->image + padded, op->value, value_bytes);
-	}
-	else if (kind == LAYOUT_KIND_COUNTER)
+	} else if (kind == LAYOUT_KIND_COUNTER) {
 		memcpy(op->image + padded, &op->delta, 8);
+	}
 	block->checksum = layout_block_checksum(block, op->block.offset);
 	op->new_word = layout_slot_make(LAYOUT_SLOT_COMMITTED, op->fp, op->block.class,
 					MUTATED(MUTATION_GENERATION) ? 0 : block->generation,
@@ -379,7 +379,7 @@ int kv_add_faa(struct kv_op *op)
 		 .offset = value,
 		 .local = &op->seen,
 		 .operand = (uint64_t)op->delta},
-		kv_read(op->slot, &op->kills[0], 8),
+		fabric_read(op->slot, &op->kills[0], 8),
 	};
 
 	if (!op->posted)

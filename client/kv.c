@@ -149,10 +149,7 @@ static int connection_lost(struct kv_op *op)
 			      err_set(-TARN_EAMBIGUOUS, "the connection to tarnd broke while the "
 							"write was on its way: it may or may "
 							"not have taken effect"));
-	return kv_end(
-		op,
-		err_set(-TARN_ESESSION,
-			"the connection to tarnd is gone: close this session and open a new one"));
+	return kv_end(op, session_lost());
 }
 
 /* ---- the beginning --------------------------------------------------------------------------- */
@@ -208,7 +205,7 @@ static int begin(struct kv_op *op)
 
 static int read_epoch(struct kv_op *op)
 {
-	struct fabric_request r = kv_read(LAYOUT_EPOCH_OFFSET, &op->epoch, 8);
+	struct fabric_request r = fabric_read(LAYOUT_EPOCH_OFFSET, &op->epoch, 8);
 
 	if (!op->posted) {
 		op->first_read_ns = session_now(op->session);
@@ -224,8 +221,8 @@ static int read_directory(struct kv_op *op)
 {
 	struct directory *d = op->session->directory;
 	struct fabric_request requests[] = {
-		kv_read(LAYOUT_GLOBAL_DEPTH_OFFSET, &op->depth, 8),
-		kv_read(directory_where(d, op->hash), &op->entry, 8),
+		fabric_read(LAYOUT_GLOBAL_DEPTH_OFFSET, &op->depth, 8),
+		fabric_read(directory_where(d, op->hash), &op->entry, 8),
 	};
 	int ret;
 
@@ -288,12 +285,12 @@ static int post_buckets(struct kv_op *op)
 	op->use_cache = false;
 	locate(op);
 	for (i = 0; i < 2; i++)
-		requests[n++] = kv_read(op->pair_offsets[i], op->pairs[i], LAYOUT_PAIR_BYTES);
+		requests[n++] = fabric_read(op->pair_offsets[i], op->pairs[i], LAYOUT_PAIR_BYTES);
 	op->first_read_ns = op->now_ns = session_now(s);
 	op->seen_epoch = s->epoch;
 	op->epoch = 0;
 	if (session_epoch_stale(s, op->first_read_ns))
-		requests[n++] = kv_read(LAYOUT_EPOCH_OFFSET, &op->epoch, 8);
+		requests[n++] = fabric_read(LAYOUT_EPOCH_OFFSET, &op->epoch, 8);
 	return kv_post(op, requests, n);
 }
 
@@ -357,8 +354,8 @@ int kv_post_candidates(struct kv_op *op)
 		if (used + layout_class_bytes(class) > KV_SCRATCH_BYTES)
 			break;
 		c->scratch = used;
-		requests[n++] = kv_read(layout_slot_offset(c->word), op->scratch + used,
-					layout_class_bytes(class));
+		requests[n++] = fabric_read(layout_slot_offset(c->word), op->scratch + used,
+					    layout_class_bytes(class));
 		used += layout_class_bytes(class);
 	}
 	op->batch_end = i;

@@ -15,14 +15,15 @@
 #include "err.h"
 #include "session.h"
 
-#define IDLE_NS 2000000000u /* a session without calls for so long hands its pages back */
+#define REPORT_NS 900000000u  /* telemetry is written about once a second */
+#define IDLE_NS   2000000000u /* a session without calls for so long hands its pages back */
 
 struct process {
 	struct task task;
 	struct tarn_session *session;
 	enum { PROCESS_REPORT, PROCESS_HAND_BACK, PROCESS_FLUSH } state;
 	bool posted, final;
-	uint64_t posted_ns, epoch, quiescence;
+	uint64_t posted_ns, reported_ns, epoch, quiescence;
 	struct layout_telemetry telemetry;
 };
 
@@ -75,24 +76,24 @@ static int post_report(struct process *p)
 	unsigned n = 0;
 
 	p->posted_ns = session_now(s);
-	if (!s->identity.read_only) {
+	if (!s->identity.read_only && (p->final || p->posted_ns - p->reported_ns > REPORT_NS)) {
+		p->reported_ns = p->posted_ns;
 		fill_telemetry(p);
-		p->quiescence++;
 		requests[n++] = (struct fabric_request){
 			.opcode = FABRIC_WRITE,
 			.length = sizeof(p->telemetry),
 			.local = &p->telemetry,
 			.offset = slot + offsetof(struct layout_client, telemetry)};
+	}
+	if (!s->identity.read_only) {
+		p->quiescence++;
 		requests[n++] = (struct fabric_request){
 			.opcode = FABRIC_WRITE,
 			.length = 8,
 			.local = &p->quiescence,
 			.offset = slot + offsetof(struct layout_client, quiescence)};
 	}
-	requests[n++] = (struct fabric_request){.opcode = FABRIC_READ,
-						.length = 8,
-						.offset = LAYOUT_EPOCH_OFFSET,
-						.local = &p->epoch};
+	requests[n++] = fabric_read(LAYOUT_EPOCH_OFFSET, &p->epoch, 8);
 	return session_post(s, requests, n, &p->task);
 }
 
@@ -111,9 +112,7 @@ static int report(struct process *p)
 	if (!p->posted) {
 		if (s->ep->ops->check(s->ep) < 0)
 			s->lost = true;
-		ret = s->lost ? err_set(-TARN_ESESSION, "the connection to tarnd is gone: close "
-							"this session and open a new one")
-			      : post_report(p);
+		ret = s->lost ? session_lost() : post_report(p);
 		if (ret < 0)
 			return end(p, ret);
 		p->posted = true;
@@ -139,10 +138,7 @@ static int hand_back(struct process *p)
 /* A request that is waited for: when it is complete, so is the hand-back. */
 static int flush(struct process *p)
 {
-	struct fabric_request r = {.opcode = FABRIC_READ,
-				   .length = 8,
-				   .offset = LAYOUT_EPOCH_OFFSET,
-				   .local = &p->epoch};
+	struct fabric_request r = fabric_read(LAYOUT_EPOCH_OFFSET, &p->epoch, 8);
 	int ret;
 
 	if (!p->posted) {
@@ -166,8 +162,10 @@ static int process_step(struct task *task)
 	struct process *p = (struct process *)task;
 	int next;
 
-	if (task->status < 0 && p->posted)
-		return end(p, task->status) == 2;
+	if (task->status < 0 && p->posted) {
+		end(p, task->status);
+		return 1;
+	}
 	do {
 		next = handlers[p->state](p);
 	} while (next == 1);

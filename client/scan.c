@@ -80,23 +80,16 @@ TARN_API void tarn_scan_close(struct tarn_scan *scan)
 
 TARN_API uint32_t tarn_scan_progress(const struct tarn_scan *scan)
 {
-	uint64_t groups = scan->session->geometry.groups, per_subtable;
+	uint64_t groups, per_subtable;
 
-	if (scan->depth == UINT64_MAX)
+	if (!scan || scan->depth == UINT64_MAX)
 		return 0;
+	groups = scan->session->geometry.groups;
 	per_subtable = (uint64_t)scan->group * 1000 / groups;
 	return (uint32_t)((scan->subtable * 1000 + per_subtable) >> scan->depth);
 }
 
 /* ---- the index ------------------------------------------------------------------------------- */
-
-static struct fabric_request read_of(uint64_t offset, void *local, uint64_t length)
-{
-	return (struct fabric_request){.opcode = FABRIC_READ,
-				       .length = (uint32_t)length,
-				       .offset = offset,
-				       .local = local};
-}
 
 /*
  * Reads depth and directory entry of the subtable. 1: go on with it, 0: an alias of one walked
@@ -107,8 +100,8 @@ static int enter_subtable(struct tarn_scan *scan)
 	const struct layout_geometry *g = &scan->session->geometry;
 	uint64_t depth, entry;
 	struct fabric_request requests[] = {
-		read_of(LAYOUT_GLOBAL_DEPTH_OFFSET, &depth, 8),
-		read_of(layout_directory_offset(g, scan->subtable), &entry, 8),
+		fabric_read(LAYOUT_GLOBAL_DEPTH_OFFSET, &depth, 8),
+		fabric_read(layout_directory_offset(g, scan->subtable), &entry, 8),
 	};
 	int ret = session_sync(scan->session, requests, 2);
 
@@ -124,10 +117,11 @@ static int enter_subtable(struct tarn_scan *scan)
 	scan->depth = depth;
 	if (layout_directory_state(entry) == LAYOUT_DIRECTORY_NONE ||
 	    layout_directory_page(entry) >= g->npages)
-		return err_set(-TARN_ECORRUPT,
-			       "directory entry %llu of the pool names no subtable and was skipped; "
-			       "call again to go on",
-			       (unsigned long long)scan->subtable++);
+		return err_set(
+			-TARN_ECORRUPT,
+			"directory entry %llu of the pool names no subtable and was skipped; "
+			"call again to go on",
+			(unsigned long long)scan->subtable++);
 	scan->page_offset = layout_page_offset(g, layout_directory_page(entry));
 	return layout_suffix((uint32_t)scan->subtable, layout_directory_depth(entry)) ==
 	       scan->subtable;
@@ -156,8 +150,8 @@ static int read_chunk(struct tarn_scan *scan, uint32_t groups)
 	struct tarn_session *s = scan->session;
 	uint64_t epoch;
 	struct fabric_request requests[] = {
-		read_of(scan->chunk_offset, scan->chunk, (uint64_t)groups * LAYOUT_GROUP_BYTES),
-		read_of(LAYOUT_EPOCH_OFFSET, &epoch, 8),
+		fabric_read(scan->chunk_offset, scan->chunk, (uint64_t)groups * LAYOUT_GROUP_BYTES),
+		fabric_read(LAYOUT_EPOCH_OFFSET, &epoch, 8),
 	};
 	bool stale;
 	int ret;
@@ -210,8 +204,8 @@ static int refresh_slots(struct tarn_scan *scan)
 	uint32_t i, n = scan->batch_end - scan->batch_begin;
 
 	for (i = 0; i < n; i++)
-		requests[i] = read_of(scan->slots[scan->batch_begin + i].slot,
-				      &scan->slots[scan->batch_begin + i].word, 8);
+		requests[i] = fabric_read(scan->slots[scan->batch_begin + i].slot,
+					  &scan->slots[scan->batch_begin + i].word, 8);
 	return session_sync(scan->session, requests, n);
 }
 
@@ -252,8 +246,8 @@ static int next_batch(struct tarn_scan *scan)
 
 		if (usable(scan, word))
 			requests[n++] =
-				read_of(layout_slot_offset(word),
-					scan->heads[i - scan->batch_begin], head_bytes(word));
+				fabric_read(layout_slot_offset(word),
+					    scan->heads[i - scan->batch_begin], head_bytes(word));
 	}
 	return n ? session_sync(scan->session, requests, n) : 0;
 }
@@ -279,8 +273,9 @@ static bool belongs(const struct tarn_scan *scan, const struct found_slot *s,
 
 static int read_long(struct tarn_scan *scan, uint64_t word, uint32_t key_length)
 {
-	struct fabric_request r = read_of(layout_slot_offset(word), scan->long_block,
-					  LAYOUT_BLOCK_HEADER + layout_pad8(key_length));
+	struct fabric_request r =
+		fabric_read(layout_slot_offset(word), scan->long_block,
+			    (uint32_t)(LAYOUT_BLOCK_HEADER + layout_pad8(key_length)));
 
 	return session_sync(scan->session, &r, 1);
 }
@@ -321,7 +316,7 @@ static int block_of(struct tarn_scan *scan, uint32_t i, const struct layout_bloc
 static int damaged(struct tarn_scan *scan, uint32_t i)
 {
 	uint64_t word;
-	struct fabric_request r = read_of(scan->slots[i].slot, &word, 8);
+	struct fabric_request r = fabric_read(scan->slots[i].slot, &word, 8);
 	int ret = session_sync(scan->session, &r, 1);
 
 	return ret < 0 ? ret : word == scan->slots[i].word;

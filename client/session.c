@@ -23,7 +23,7 @@
 #define DEFAULT_TIMEOUT_MS  5000u
 #define DEFAULT_CACHE_BYTES (8u << 20)
 /* at most, for the completion of a post; then it is looked for again */
-#define WAIT_NS             100000000u
+#define WAIT_NS 100000000u
 
 static int parts_create(struct tarn_session *s, uint64_t cache_bytes)
 {
@@ -86,6 +86,12 @@ void session_free(struct tarn_session *s)
 	free(s);
 }
 
+int session_lost(void)
+{
+	return err_set(-TARN_ESESSION, "the connection to tarnd is gone: close this session and "
+				       "open a new one");
+}
+
 /* ---- fork ------------------------------------------------------------------------------------ */
 
 /*
@@ -136,9 +142,7 @@ int session_enter(struct tarn_session *s)
 	}
 	if (s->lost) {
 		atomic_store_explicit(&s->owner, SESSION_IDLE, memory_order_release);
-		return err_set(
-			-TARN_ESESSION,
-			"the connection to tarnd is gone: close this session and open a new one");
+		return session_lost();
 	}
 	return 0;
 }
@@ -159,10 +163,11 @@ static int post_failed(struct tarn_session *s, int code)
 {
 	if (code == -TARN_ESESSION) {
 		s->lost = true;
-		return err_set(
-			code,
-			"the connection to tarnd is gone: close this session and open a new one");
+		return session_lost();
 	}
+	if (code == -EAGAIN)
+		return err_set(-TARN_ETIMEOUT,
+			       "tarnd takes no messages: it is stopped or overloaded");
 	if (code == -EINVAL)
 		return err_set(-TARN_ECORRUPT, "the pool holds an offset outside of the pool");
 	return err_set(code, "post: %s", err_string(code));

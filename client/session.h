@@ -109,6 +109,9 @@ int session_create(struct fabric_endpoint *ep, const struct layout_geometry *geo
  */
 void session_free(struct tarn_session *session);
 
+/* The error of a session whose connection is gone: -TARN_ESESSION with its text. */
+int session_lost(void);
+
 /* Drives a task to its end. Blocks. Returns its result. */
 int session_run(struct tarn_session *session, struct task *task);
 /* Waits for the completion of what was posted for a task. Blocks. Returns its status. */

@@ -2,7 +2,7 @@
 /*
  * Key files and the MACs of the handshake. Any thread; the only state is libsodium's own, which
  * auth_init() sets up. Secrets are wiped when they are freed and appear in no text. wire.c packs
- * the messages that are signed here; daemon/peer.c decides what a key may do.
+ * the messages that are signed here; daemon/handshake.c decides what a key may do.
  */
 #include <errno.h>
 #include <stdbool.h>

@@ -342,8 +342,12 @@ static void shm_close(struct fabric_endpoint *ep)
 	struct shm_endpoint *s = shm(ep);
 
 	/* a forked child does not have the mapping: something else may stand there */
-	if (s->mapped == getpid())
+	if (s->mapped == getpid()) {
 		munmap(s->base, ep->pool_bytes);
+		/* also when a forked child holds a copy of the descriptor: we are gone */
+		if (s->socket >= 0)
+			shutdown(s->socket, SHUT_RDWR);
+	}
 	if (s->socket >= 0)
 		close(s->socket);
 	free(s);
@@ -388,6 +392,8 @@ static int remaining_ms(uint64_t deadline)
 
 static int connect_error(const char *path, int error)
 {
+	struct stat st;
+
 	switch (error) {
 	case ENOENT:
 		return err_set(-TARN_EUNREACHABLE,
@@ -395,6 +401,9 @@ static int connect_error(const char *path, int error)
 			       "section have this path?",
 			       path);
 	case ECONNREFUSED:
+		if (stat(path, &st) == 0 && !S_ISSOCK(st.st_mode))
+			return err_set(-TARN_EUNREACHABLE, "%s: is not a socket: check the path",
+				       path);
 		return err_set(-TARN_EUNREACHABLE,
 			       "%s: nobody listens: the socket was left by a tarnd that is gone; "
 			       "start tarnd",

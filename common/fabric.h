@@ -47,6 +47,12 @@ struct fabric_request {
 	uint64_t operand; /* CAS: the new word. FAA: what to add */
 };
 
+static inline struct fabric_request fabric_read(uint64_t offset, void *local, uint32_t length)
+{
+	return (struct fabric_request){
+		.opcode = FABRIC_READ, .length = length, .offset = offset, .local = local};
+}
+
 struct fabric_completion {
 	void *cookie;
 	/* 0, or -TARN_ESESSION: whether any request of the post took effect is unknown */

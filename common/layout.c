@@ -131,8 +131,7 @@ static uint32_t log2_up(uint64_t n)
 	return bits;
 }
 
-/* Depth of a directory whose subtables are three quarters full with `keys` keys. */
-static uint32_t depth_for(uint64_t keys, uint32_t groups)
+uint32_t layout_index_depth(uint64_t keys, uint32_t groups)
 {
 	uint64_t per_subtable = (uint64_t)groups * 3 * LAYOUT_BUCKET_SLOTS * 3 / 4;
 
@@ -242,7 +241,7 @@ int layout_format(void *base, const struct layout_plan *plan)
 	if (ret < 0)
 		return ret;
 	superblock_fill(sb, plan);
-	depth = depth_for(keys, sb->groups);
+	depth = layout_index_depth(keys, sb->groups);
 	npages = (uint32_t)(plan->pool_bytes / LAYOUT_PAGE_BYTES);
 	sb->max_depth = log2_up(npages);
 	if (sb->max_depth > LAYOUT_MAX_DEPTH)

@@ -473,6 +473,9 @@ struct layout_geometry {
 	uint64_t deadline_ns, epoch_ns, grace_ns, max_value_bytes;
 };
 
+/* Depth of a directory whose subtables are three quarters full with `keys` keys. */
+uint32_t layout_index_depth(uint64_t keys, uint32_t groups);
+
 /* What a pool is made for. */
 struct layout_plan {
 	uint64_t pool_bytes;  /* multiple of LAYOUT_PAGE_BYTES */

@@ -4,6 +4,7 @@
  * is built on the stack and leaves in one write(). log.h has the rules for messages.
  */
 #include <errno.h>
+#include <poll.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -40,6 +41,8 @@ static bool is_journal(int fd)
 void log_init(struct log *log, int fd, enum log_level level)
 {
 	log->fd = fd;
+	/* relaxed: nobody else has the struct yet */
+	atomic_store_explicit(&log->lost, 0, memory_order_relaxed);
 	log->format = is_journal(fd) ? LOG_FORMAT_JOURNAL : LOG_FORMAT_PLAIN;
 	log_set_level(log, level);
 }
@@ -168,12 +171,56 @@ static void line_begin(struct line *line, enum log_format format, enum log_level
 	line_add(line, prefix, (size_t)size);
 }
 
+/* A pipe that is writable takes a whole line at once: LOG_LINE_BYTES is less than PIPE_BUF. */
+static bool writable(const struct log *log)
+{
+	struct pollfd p = {.fd = log->fd, .events = POLLOUT};
+
+	return poll(&p, 1, 0) > 0;
+}
+
+static void write_line(const struct log *log, const struct line *line)
+{
+	ssize_t written;
+
+	do {
+		written = write(log->fd, line->bytes, line->length);
+	} while (written < 0 && errno == EINTR);
+}
+
+/* What was lost is counted in a struct that is const to all others. */
+static void write_or_lose(const struct log *log, const struct line *line)
+{
+	_Atomic unsigned *lost = &((struct log *)(uintptr_t)log)->lost;
+	char text[64];
+	struct line note;
+	unsigned count;
+
+	if (!writable(log)) {
+		/* relaxed, as below: a number for people, it orders nothing */
+		atomic_fetch_add_explicit(lost, 1, memory_order_relaxed);
+		return;
+	}
+	count = atomic_exchange_explicit(lost, 0, memory_order_relaxed);
+	if (count) {
+		snprintf(text, sizeof(text), "%u log lines were lost: nobody read the log", count);
+		line_begin(&note, log->format, LOG_LEVEL_WARNING);
+		line_add_escaped(&note, text);
+		line_end(&note);
+		write_line(log, &note);
+		if (!writable(log)) {
+			atomic_fetch_add_explicit(lost, 1, memory_order_relaxed);
+			return;
+		}
+	}
+	write_line(log, line);
+}
+
 void log_vwrite(const struct log *log, enum log_level level, const char *fmt, va_list args)
 {
 	int saved_errno = errno;
 	char text[LOG_LINE_BYTES] = "";
 	struct line line;
-	ssize_t written;
 
 	if (!log_wants(log, level))
 		return;
@@ -182,9 +229,7 @@ void log_vwrite(const struct log *log, enum log_level level, const char *fmt, va
 	line_begin(&line, log->format, level);
 	line_add_escaped(&line, text);
 	line_end(&line);
-	do {
-		written = write(log->fd, line.bytes, line.length);
-	} while (written < 0 && errno == EINTR);
+	write_or_lose(log, &line);
 	errno = saved_errno;
 }
 

@@ -37,6 +37,7 @@ struct log {
 	_Atomic int level; /* what is above is dropped; log_set_level() may be called while others write */
 	enum log_format format;
 	int fd; /* not owned */
+	_Atomic unsigned lost; /* lines dropped since the last one that was written */
 };
 
 /* Writes to fd; in the journal's format if fd is the journal's stream (JOURNAL_STREAM names its device and inode). */
@@ -50,7 +51,10 @@ int log_level_parse(const char *name, enum log_level *ret_level);
 
 const char *log_level_name(enum log_level level);
 
-/* Any thread. Does not change errno; a line that can not be written is lost. */
+/*
+ * Any thread. Does not change errno, and never waits: a reader of the log that stands still must not stop the daemon.
+ * A line that can not be written is lost; the next one that can be is preceded by one that counts the lost ones.
+ */
 void log_write(const struct log *log, enum log_level level, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 void log_vwrite(const struct log *log, enum log_level level, const char *fmt, va_list args)

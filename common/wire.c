@@ -2,7 +2,7 @@
 /*
  * Packs and unpacks the messages of wire.h, field by field. Any thread; no state. It allocates
  * nothing and reads nothing behind `bytes`. What a message means is decided elsewhere:
- * daemon/peer.c and daemon/rpc.c, client/session.c. The MACs are auth.c's.
+ * daemon/handshake.c, rpc.c and control.c, client/connect.c and claim.c. The MACs are auth.c's.
  */
 #include <assert.h>
 #include <stdbool.h>

@@ -68,13 +68,10 @@ static void times_check(const struct config *config, const struct config_pool *p
 static void keys_check(const struct config *config, const struct config_pool *pool,
 		       struct config_errors *errors)
 {
-	/* As layout_format() reckons: subtables three quarters full, a power of two of them, half
-	 * of the pool at most. */
-	uint64_t per_subtable = (uint64_t)LAYOUT_MAX_GROUPS * 3 * LAYOUT_BUCKET_SLOTS * 3 / 4;
-	uint64_t keys = (uint64_t)pool->keys.number, subtables = 1;
+	/* half of the pool at most, as layout_format() has it */
+	uint64_t keys = (uint64_t)pool->keys.number;
+	uint64_t subtables = 1ull << layout_index_depth(keys, LAYOUT_MAX_GROUPS);
 
-	while (subtables * per_subtable < keys)
-		subtables *= 2;
 	if (subtables * LAYOUT_PAGE_BYTES > (uint64_t)pool->size.number / 2)
 		config_error(errors,
 			     "%s:%u: [pool %s] keys = %lld: their index of %lld MiB takes more "

@@ -147,7 +147,7 @@ static json_t *classes(const struct pool_pages *count, const struct keeper_stats
 {
 	json_t *array = json_array();
 
-	for (uint32_t class = 0; class < LAYOUT_CLASSES; class ++) {
+	for (uint32_t class = 0; class < LAYOUT_CLASSES; class++) {
 		const uint64_t *by_state = count->by_class[class];
 		json_t *object;
 

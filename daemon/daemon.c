@@ -143,6 +143,25 @@ static int pools_create(struct daemon *daemon)
 	return 0;
 }
 
+static int listen_failed(const struct config *config, const struct config_listen *listen, int rc)
+{
+	return err_set(rc, "%s:%u: [listen %s]: %s", config->file, listen->path.line, listen->name,
+		       err_text());
+}
+
+static int listeners_check(const struct daemon *daemon)
+{
+	const struct config *config = daemon->config;
+
+	for (size_t i = 0; i < config->listen_count; i++) {
+		int rc = listener_check(daemon->log, &config->listens[i]);
+
+		if (rc < 0)
+			return listen_failed(config, &config->listens[i], rc);
+	}
+	return 0;
+}
+
 static int listeners_create(struct daemon *daemon)
 {
 	const struct config *config = daemon->config;
@@ -155,8 +174,7 @@ static int listeners_create(struct daemon *daemon)
 		int rc = listener_open(daemon, listen, &daemon->listeners[i]);
 
 		if (rc < 0)
-			return err_set(rc, "%s:%u: [listen %s]: %s", config->file,
-				       listen->path.line, listen->name, err_text());
+			return listen_failed(config, listen, rc);
 		daemon->listener_count++;
 	}
 	return 0;
@@ -177,7 +195,7 @@ static void raise_file_limit(struct daemon *daemon)
 	if (limit.rlim_max != RLIM_INFINITY && limit.rlim_max < need)
 		log_warning(daemon->log,
 			    "%" PRIu64 " file descriptors are needed for max_clients in all pools, "
-				       "the limit is %" PRIu64 ": raise LimitNOFILE (ulimit -n)",
+			    "the limit is %" PRIu64 ": raise LimitNOFILE (ulimit -n)",
 			    need, (uint64_t)limit.rlim_max);
 }
 
@@ -190,7 +208,10 @@ static int parts_create(struct daemon *daemon)
 	daemon->base = event_base_new();
 	if (!daemon->base)
 		return err_set(-ENOMEM, "no event loop");
-	rc = pools_create(daemon);
+	/* before minutes are spent on the pools' memory, and memory is taken from a daemon that runs */
+	rc = listeners_check(daemon);
+	if (rc == 0)
+		rc = pools_create(daemon);
 	if (rc < 0)
 		return rc;
 	raise_file_limit(daemon);

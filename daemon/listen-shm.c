@@ -19,7 +19,7 @@
 #include "peer.h"
 
 #define BATCH 16 /* connections before others get their turn */
-#define RETRY_MS                                                                                 \
+#define RETRY_MS \
 	200 /* after an error of accept() as EMFILE: the connection stays in the backlog and the \
 	       socket readable */
 
@@ -64,8 +64,8 @@ static int in_use(const char *path, int fd)
 		       "%s is in use by a running daemon: stop it or choose another path", path);
 }
 
-/* Is there nothing at the path, or only a dead daemon's socket, which is removed? */
-static int make_room(const struct log *log, const struct sockaddr_un *address)
+/* Is there nothing at the path, or only a dead daemon's socket, which is removed if `remove`? */
+static int make_room(const struct log *log, const struct sockaddr_un *address, bool remove)
 {
 	const char *path = address->sun_path;
 	struct stat st;
@@ -99,7 +99,7 @@ static int make_room(const struct log *log, const struct sockaddr_un *address)
 			"%s is there already, and whether it is in use can not be found out: %s",
 			path, strerrordesc_np(errno));
 	close(fd);
-	if (rc < 0)
+	if (rc < 0 || !remove)
 		return rc;
 	if (unlink(path) < 0)
 		return err_set(-errno, "%s: a stale socket that can not be removed: %s", path,
@@ -154,6 +154,40 @@ static int bind_failed(const char *path)
 	return err_set(code, "%s: bind: %s", path, strerrordesc_np(-code));
 }
 
+static int directory_check(const char *path)
+{
+	char directory[sizeof(((struct sockaddr_un *)0)->sun_path)];
+	const char *slash = strrchr(path, '/');
+	struct stat st;
+
+	if (!slash || slash == path)
+		return 0;
+	memcpy(directory, path, (size_t)(slash - path));
+	directory[slash - path] = '\0';
+	if (stat(directory, &st) < 0) {
+		int code = -errno;
+
+		return err_set(
+			code,
+			"%s: its directory: %s: make it (`install -d`) or choose another path",
+			path, strerrordesc_np(-code));
+	}
+	if (!S_ISDIR(st.st_mode))
+		return err_set(-ENOTDIR, "%s: %s is not a directory: choose another path", path,
+			       directory);
+	return 0;
+}
+
+int listener_check(const struct log *log, const struct config_listen *config)
+{
+	struct sockaddr_un address;
+	int rc = address_fill(config->path.text, &address);
+
+	if (rc == 0)
+		rc = directory_check(address.sun_path);
+	return rc < 0 ? rc : make_room(log, &address, false);
+}
+
 static int socket_open(const struct config_listen *config, struct listener *listener)
 {
 	struct sockaddr_un address;
@@ -161,7 +195,7 @@ static int socket_open(const struct config_listen *config, struct listener *list
 	int rc = address_fill(config->path.text, &address);
 
 	if (rc == 0)
-		rc = make_room(listener->daemon->log, &address);
+		rc = make_room(listener->daemon->log, &address, true);
 	if (rc < 0)
 		return rc;
 	listener->fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);

@@ -8,6 +8,11 @@
 
 struct listener;
 
+/*
+ * Could the path be listened on? Changes nothing. 0, or a negative code with a text as of
+ * listener_open().
+ */
+int listener_check(const struct log *log, const struct config_listen *config);
 /* 0, or a negative code with a text: path in use, no permission, unknown group... */
 int listener_open(struct daemon *daemon, const struct config_listen *config,
 		  struct listener **ret_listener);

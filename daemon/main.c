@@ -43,9 +43,9 @@ static void usage(FILE *to)
 		"  -V, --version          print the version\n"
 		"  -h, --help             print this\n"
 		"\n"
-		"SIGTERM and SIGINT stop it. Exit codes: 0 stopped or fine, 2 usage, 4 no "
-		"permission, 6 the\n"
-		"configuration or the machine does not allow it.\n",
+		"SIGTERM and SIGINT stop it. Exit codes: 0 stopped or fine, 1 failed "
+		"while running, 2 usage,\n"
+		"4 no permission, 6 the configuration or the machine does not allow it.\n",
 		TARND_CONF);
 }
 

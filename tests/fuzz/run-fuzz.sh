@@ -18,6 +18,8 @@ for target; do
 	corpus=$source/tests/fuzz/corpus/${name#fuzz-}
 	mkdir -p "$work/$name"
 	# New inputs go into the first folder; -timeout is per input: a hang is a failure.
+	# One folder or none, without blanks.
+	# shellcheck disable=SC2046
 	if "$target" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -max_len=65536 -print_final_stats=1 -verbosity=0 \
 		-artifact_prefix="$(dirname "$target")/$name-" "$work/$name" $([ -d "$corpus" ] && echo "$corpus") \
 		>"$work/log" 2>&1; then

@@ -32,7 +32,7 @@ result() {
 uri="tarn:$folder/tarn.sock?pool=main" empty="tarn:$folder/tarn.sock?pool=empty"
 {
 	printf '[listen local]\npath = %s\n' "$folder/tarn.sock"
-	printf '[pool main]\nsize = 512M\nhugepages = off\n[pool empty]\nsize = 16M\nhugepages = off\n'
+	printf '[pool %s]\nsize = %s\nhugepages = off\n' main 512M empty 16M fresh 512M small 192M
 } >"$folder/tarnd.conf"
 "$build/tarnd" -c "$folder/tarnd.conf" 2>"$folder/log" &
 daemon=$!
@@ -110,7 +110,7 @@ bench --load --clean --mix=get --mix=add --json &&
 	[[ -z $("$build/tarn" -u "$uri" keys | head -1) ]]
 result $? '--clean leaves no key' "$folder/err"
 
-"$build/tests/integration/test-noalloc" "$uri" >"$folder/out"
+"$build/tests/integration/test-noalloc" "${uri%main}fresh" "${uri%main}small" >"$folder/out"
 result $? 'test-noalloc ends with 0' "$folder/out"
 cat "$folder/out"
 number=$((number + $(grep -cE '^(not )?ok ' "$folder/out")))

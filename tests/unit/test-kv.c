@@ -130,6 +130,7 @@ static void test_arguments(void **state)
 	assert_int_equal(tarn_add(reader, "a", 1, 1, NULL), -TARN_EREADONLY);
 	assert_int_equal(tarn_put(s, "a", 1, "v", 1, NULL, NULL), 0);
 	expect_stored(reader, "a", "v");
+	assert_int_equal(tarn_scan_progress(NULL), 0);
 	assert_int_equal(tarn_session_set_timeout(s, 0), -EINVAL);
 	assert_int_equal(tarn_session_set_timeout(s, 3600001), -EINVAL);
 	/* another thread is in the session */

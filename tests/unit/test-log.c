@@ -243,6 +243,31 @@ static void test_unwritable(void **state)
 	assert_int_equal(errno, EDOM);
 }
 
+/* A reader that stands still: lines are lost and counted, nobody waits. */
+static void test_full_pipe(void **state)
+{
+	char buffer[1 << 17];
+	struct log log;
+	ssize_t bytes;
+	int pair[2];
+
+	(void)state;
+	assert_int_equal(pipe(pair), 0);
+	log_init(&log, pair[1], LOG_LEVEL_INFO);
+	for (int i = 0; i < 3000; i++)
+		log_info(&log, "a line of some length, which comes again and again, number %d", i);
+	bytes = read(pair[0], buffer, sizeof(buffer) - 1);
+	assert_true(bytes > 10000);
+	log_info(&log, "the last one");
+	bytes = read(pair[0], buffer, sizeof(buffer) - 1);
+	assert_true(bytes > 0);
+	buffer[bytes] = 0;
+	assert_non_null(strstr(buffer, " log lines were lost"));
+	assert_non_null(strstr(buffer, "the last one"));
+	close(pair[0]);
+	close(pair[1]);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -255,6 +280,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_journal, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_threads, setup, teardown),
 		cmocka_unit_test(test_unwritable),
+		cmocka_unit_test(test_full_pipe),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

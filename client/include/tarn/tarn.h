@@ -38,6 +38,8 @@
  *	  -TARN_EINUSE              another thread is in a call on this session: use one session
  *	                            per thread
  *	  -TARN_ESESSION            the connection to the daemon is gone: open a new session
+ *	  -TARN_EPROTO              the daemon answered something malformed
+ *	  -ENOMEM                   this process is out of memory; nothing was changed
  *	  -TARN_ECORRUPT            the pool's memory is damaged at this key: restore it from its
  *	                            source
  *	and every call that writes, too:
@@ -174,7 +176,7 @@ struct tarn_options {
 	uint32_t reserved;    /* 0 */
 	uint64_t cache_bytes; /* memory of the location cache, up to 1 GiB; default 8 MiB */
 	/* credentials (tarnd.conf(5), "Keys"); NULL: the URI's key=, else TARN_KEY_FILE */
-	const char * key_file;
+	const char *key_file;
 };
 #define TARN_OPTIONS_INIT                                     \
 	{                                                     \
@@ -188,7 +190,8 @@ struct tarn_options {
  * @ret_session: the caller owns it and closes it with tarn_session_close().
  *
  * Errors: -TARN_EURI, -TARN_ENOTBUILT (other transport), -TARN_EUNREACHABLE (no daemon: start it,
- * or check the path), -EACCES (the socket's permissions), -TARN_EAUTH, -TARN_EVERSION,
+ * or check the path), -EACCES (the socket's permissions), -TARN_EAUTH (also: the
+ * key file has not exactly one key), -errno (the key file cannot be read), -TARN_EVERSION,
  * -TARN_ENOPOOL, -TARN_EREFUSED (too many clients, shutting down), -TARN_EPROTO, -TARN_ETIMEOUT,
  * -ENOMEM, -EINVAL (options). Any thread.
  */
