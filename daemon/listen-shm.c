@@ -142,15 +142,20 @@ static int permissions_set(const struct config_listen *config, const char *path)
 	return 0;
 }
 
+static int no_directory(const char *path)
+{
+	return err_set(-ENOENT,
+		       "%s: its directory does not exist: make it (`install -d`) or choose another "
+		       "path",
+		       path);
+}
+
 static int bind_failed(const char *path)
 {
 	int code = -errno;
 
 	if (code == -ENOENT)
-		return err_set(code,
-			       "%s: its directory does not exist: make it (`install -d`) or choose "
-			       "another path",
-			       path);
+		return no_directory(path);
 	return err_set(code, "%s: bind: %s", path, strerrordesc_np(-code));
 }
 
@@ -167,10 +172,9 @@ static int directory_check(const char *path)
 	if (stat(directory, &st) < 0) {
 		int code = -errno;
 
-		return err_set(
-			code,
-			"%s: its directory: %s: make it (`install -d`) or choose another path",
-			path, strerrordesc_np(-code));
+		return code == -ENOENT ? no_directory(path)
+				       : err_set(code, "%s: its directory: %s", path,
+						 strerrordesc_np(-code));
 	}
 	if (!S_ISDIR(st.st_mode))
 		return err_set(-ENOTDIR, "%s: %s is not a directory: choose another path", path,

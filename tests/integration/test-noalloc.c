@@ -15,10 +15,10 @@
  * operations, so that one per operation, or one in a hundred, cannot hide.
  *
  * NOT judged: writes in a pool whose pages have all been used once. There a page is claimed by an
- * RPC (client/claim.c: the page cursor is at its end, and the ready rings name partial pages only),
- * which costs system calls every 2048 writes or more often. So URI is a pool of 256 MiB or more that
- * nobody has used, the number of writes is bounded to what fits into it, and what happens afterwards
- * is measured in SMALL-URI and printed, without a verdict.
+ * RPC, as far as can be seen from client/claim.c because the page cursor is at its end and the
+ * ready rings name partial pages only. That costs system calls every 2048 writes or more often. So
+ * URI is a pool of 256 MiB or more that nobody has used, the number of writes is bounded to what
+ * fits into it, and what happens afterwards is measured in SMALL-URI and printed, no more.
  *
  * Prints TAP without a plan: test-bench.sh adds it.
  */
