@@ -21,7 +21,7 @@
 #define HURRY_NS        2000000u  /* how long keeper_hurry() works */
 #define HURRY_GAP       20000000u /* and how seldom */
 #define KEYS_NS         1000000000u
-#define KEYS_SHARE      50u /* counting keys takes at most this part of the time: one fiftieth */
+#define KEYS_SHARE      400u /* counting keys takes at most this part of the time */
 #define KEYS_SHARE_SOON 10u
 #define WALK_SHARE      5u
 #define NOTES_BYTES     (16u << 20)
@@ -261,8 +261,8 @@ static bool full_page(struct keeper *keeper, uint32_t number, uint64_t word, uin
 		 enough = hurry ? 1 : (layout_class_blocks(class) + 3) / 4;
 
 	count(keeper, number, word);
-	if (layout_class_is_counter(
-		    class)) /* their blocks age by another rule, in a later version */
+	/* counters' blocks age by another rule, in a later version */
+	if (layout_class_is_counter(class))
 		return false;
 	age(keeper, number, word, now);
 	if (page->in_use == 0 && page->retired == 0) {
@@ -271,6 +271,9 @@ static bool full_page(struct keeper *keeper, uint32_t number, uint64_t word, uin
 			return false;
 		note_drop(keeper, page);
 		keeper->stats.pages_freed++;
+		/* any class may have it; this one has used memory and is likely to want it again,
+		 * and through the ring it gets it without asking us */
+		push(keeper, class, number);
 		keeper->free_pages_now++;
 		return true;
 	}
