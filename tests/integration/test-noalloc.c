@@ -14,11 +14,11 @@
  * however many operations there are, and 10 for the beginning. Each kind runs at least 20000
  * operations, so that one per operation, or one in a hundred, cannot hide.
  *
- * NOT judged: writes in a pool whose pages have all been used once. There a page is claimed by an
- * RPC, as far as can be seen from client/claim.c because the page cursor is at its end and the
- * ready rings name partial pages only. That costs system calls every 2048 writes or more often. So
- * URI is a pool of 256 MiB or more that nobody has used, the number of writes is bounded to what
- * fits into it, and what happens afterwards is measured in SMALL-URI and printed, no more.
+ * NOT judged: writes in a pool whose pages have all been used once. There pages come back through
+ * the ready rings, at the keeper's pace; a writer that outruns it asks the daemon for a page, which
+ * costs system calls, one RPC per page of 2048 blocks at most. So URI is a pool of 256 MiB or more
+ * that nobody has used, the number of writes is bounded to what fits into it, and what happens
+ * afterwards is measured in SMALL-URI and printed, no more.
  *
  * Prints TAP without a plan: test-bench.sh adds it.
  */
