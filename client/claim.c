@@ -14,9 +14,10 @@
 #include "alloc.h"
 #include "err.h"
 
-#define RING_TRIES   8u  /* tickets drawn in vain before the cursor is tried */
-#define CURSOR_TRIES 16u /* pages of the cursor before the daemon is asked */
-#define RPC_TRIES    16u /* pages named by the daemon that somebody else took first */
+#define RING_TRIES   8u        /* tickets drawn in vain before the cursor is tried */
+#define CURSOR_TRIES 16u       /* pages of the cursor before the daemon is asked */
+#define RESTING_NS   20000000u /* between two questions to a pool whose blocks rest */
+#define RPC_TRIES    16u       /* pages named by the daemon that somebody else took first */
 
 static int post(struct claim *c, const struct fabric_request *requests, unsigned count)
 {
@@ -108,6 +109,8 @@ static int cursor(struct claim *c)
 	return 1;
 }
 
+/* 0: c->page is named; RESTING: ask again later; or an error. */
+#define RESTING 1
 static int rpc_result(struct claim *c)
 {
 	struct wire_rpc_reply reply;
@@ -119,6 +122,10 @@ static int rpc_result(struct claim *c)
 			       "tarnd did not name a page in time: is it stopped or overloaded?");
 	if (ret < 0)
 		return ret;
+	/* what was deleted or replaced less than G ago is not lost, it only rests: wait for it */
+	if (reply.status == -TARN_EPOOLFULL && reply.number == 1 &&
+	    session_now(c->session) < c->task->limit_ns)
+		return RESTING;
 	if (reply.status == -TARN_EPOOLFULL)
 		return err_set(reply.status,
 			       "the pool has no page left for blocks of %u bytes: delete keys, or "
@@ -147,6 +154,10 @@ static int rpc(struct claim *c)
 	}
 	c->posted = false;
 	ret = rpc_result(c);
+	if (ret == RESTING) {
+		c->task->wake_ns = session_now(c->session) + RESTING_NS;
+		return 0;
+	}
 	if (ret < 0)
 		return ret;
 	c->tries = c->tries < RING_TRIES + CURSOR_TRIES ? RING_TRIES + CURSOR_TRIES : c->tries + 1;

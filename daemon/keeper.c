@@ -477,6 +477,11 @@ bool keeper_hurry(struct keeper *keeper, uint64_t now)
 	return walk(keeper, now, HURRY_NS, true);
 }
 
+uint64_t keeper_resting(const struct keeper *keeper, uint32_t class)
+{
+	return layout_class_is_counter(class) ? 0 : keeper->stats.blocks[class].retired;
+}
+
 void keeper_get_stats(const struct keeper *keeper, uint64_t now, struct keeper_stats *ret_stats)
 {
 	*ret_stats = keeper->stats;

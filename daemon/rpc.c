@@ -36,8 +36,10 @@ static int32_t page(struct pool *pool, uint32_t class, uint32_t *ret_page)
 		pool->full_until[class] = 0;
 		found = pool_find_page(pool, class);
 	}
-	if (found == POOL_NONE)
+	if (found == POOL_NONE) {
+		*ret_page = keeper_resting(pool->keeper, class) > 0;
 		return -TARN_EPOOLFULL;
+	}
 	*ret_page = found;
 	return 0;
 }

@@ -2,6 +2,8 @@
 /* daemon/rpc.c: pages, counters, client ids; and what is refused. */
 #include <tarn/tarn.h>
 
+#include "clock.h"
+#include "keeper.h"
 #include "pool-fixture.h"
 #include "rpc.h"
 
@@ -211,6 +213,35 @@ static void test_page(void **state)
 	fixture_close(&c.f);
 }
 
+/* Blocks that rest are not lost: "full", but ask again; and after G the page is named. */
+static void test_resting(void **state)
+{
+	struct wire_rpc rpc = {.type = WIRE_RPC_PAGE, .tag = 1, .class = 4};
+	struct wire_rpc_reply reply;
+	struct counter c;
+	bool asked_again = false;
+
+	(void)state;
+	counter_open(&c);
+	for (uint32_t page = 1; page < c.f.pool->geometry.npages; page++)
+		fixture_page(c.f.pool, page, LAYOUT_PAGE_SLAB, 4, 3);
+	fixture_blocks(c.f.pool, 12, 4, 0, layout_class_blocks(4), LAYOUT_FREE_RETIRED);
+	fixture_page(c.f.pool, 12, LAYOUT_PAGE_FULL, 4, 0);
+	for (int i = 0; i < 1000; i++) {
+		usleep(10000);
+		keeper_step(c.f.pool->keeper, clock_now_ns());
+		reply = call(&c, &rpc);
+		if (reply.status == 0)
+			break;
+		assert_int_equal(reply.status, -TARN_EPOOLFULL);
+		asked_again = asked_again || reply.number == 1;
+	}
+	assert_int_equal(reply.status, 0);
+	assert_int_equal(reply.number, 12);
+	assert_true(asked_again);
+	fixture_close(&c.f);
+}
+
 static void test_number(void **state)
 {
 	struct wire_rpc rpc = {.type = WIRE_RPC_NUMBER, .tag = 1};
@@ -268,6 +299,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_add),         cmocka_unit_test(test_add_places),
 		cmocka_unit_test(test_add_garbage), cmocka_unit_test(test_page),
+		cmocka_unit_test(test_resting),
 		cmocka_unit_test(test_number),      cmocka_unit_test(test_read_only),
 		cmocka_unit_test(test_malformed),
 	};
