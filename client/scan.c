@@ -150,7 +150,7 @@ static int read_chunk(struct tarn_scan *scan, uint32_t groups)
 	struct tarn_session *s = scan->session;
 	uint64_t epoch;
 	struct fabric_request requests[] = {
-		fabric_read(scan->chunk_offset, scan->chunk, (uint64_t)groups * LAYOUT_GROUP_BYTES),
+		fabric_read(scan->chunk_offset, scan->chunk, groups * LAYOUT_GROUP_BYTES),
 		fabric_read(LAYOUT_EPOCH_OFFSET, &epoch, 8),
 	};
 	bool stale;
