@@ -155,7 +155,7 @@ struct wire_rpc_reply {
 	 * -TARN_ETYPE: not a counter; any -TARN_EPROTO: the request makes no sense; -TARN_EREADONLY
 	 */
 	int32_t status;
-	/* PAGE with -TARN_EPOOLFULL: 1: blocks of the class rest, ask again in a while; 0: none do */
+	/* PAGE with -TARN_EPOOLFULL: 1: memory for the class rests, ask again in a while; 0: none does */
 	uint32_t number; /* PAGE: the page; NUMBER: the client id */
 	int64_t value;   /* ADD: the counter after the add */
 };

@@ -54,6 +54,8 @@ struct keeper {
 	uint32_t walk_page; /* the walk goes on here */
 	uint64_t walk_due_ns, walk_began_ns, walk_worked_ns;
 	uint64_t free_pages, free_pages_now; /* in the last walk, in this one */
+	/* full pages that will be free once what is retired in them has aged; likewise */
+	uint64_t resting_pages, resting_pages_now;
 	struct keeper_blocks blocks_now[LAYOUT_CLASSES];
 	uint32_t keys_page;
 	uint64_t keys_due_ns, keys_worked_ns, keys_now, keys_counted_ns;
@@ -265,6 +267,8 @@ static bool full_page(struct keeper *keeper, uint32_t number, uint64_t word, uin
 	if (layout_class_is_counter(class))
 		return false;
 	age(keeper, number, word, now);
+	if (page->in_use == 0 && page->retired > 0)
+		keeper->resting_pages_now++;
 	if (page->in_use == 0 && page->retired == 0) {
 		if (!pool_cas_page_word(keeper->pool, number, word,
 					layout_page_next(word, LAYOUT_PAGE_FREE, 0, 0)))
@@ -358,6 +362,7 @@ static void walk_begin(struct keeper *keeper, uint64_t now)
 	keeper->walk_began_ns = now;
 	keeper->walk_worked_ns = 0;
 	keeper->free_pages_now = 0;
+	keeper->resting_pages_now = 0;
 	for (uint32_t i = 0; i < LAYOUT_CLASSES; i++)
 		keeper->blocks_now[i] = (struct keeper_blocks){0};
 }
@@ -373,6 +378,7 @@ static void walk_end(struct keeper *keeper)
 	keeper->walk_due_ns = keeper->walk_began_ns + pause;
 	keeper->walk_page = 0;
 	keeper->free_pages = keeper->free_pages_now;
+	keeper->resting_pages = keeper->resting_pages_now;
 	keeper->stats.passes++;
 	for (uint32_t i = 0; i < LAYOUT_CLASSES; i++)
 		keeper->stats.blocks[i] = keeper->blocks_now[i];
@@ -479,7 +485,9 @@ bool keeper_hurry(struct keeper *keeper, uint64_t now)
 
 uint64_t keeper_resting(const struct keeper *keeper, uint32_t class)
 {
-	return layout_class_is_counter(class) ? 0 : keeper->stats.blocks[class].retired;
+	uint64_t blocks = layout_class_is_counter(class) ? 0 : keeper->stats.blocks[class].retired;
+
+	return blocks + keeper->resting_pages;
 }
 
 void keeper_get_stats(const struct keeper *keeper, uint64_t now, struct keeper_stats *ret_stats)

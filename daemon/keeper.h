@@ -51,7 +51,10 @@ bool keeper_hurry(struct keeper *keeper, uint64_t now_ns);
 /* Much may have changed (a client has ended): count the keys again soon, though not all the time.
  */
 void keeper_count_soon(struct keeper *keeper);
-/* Blocks of this class that rest until T2 lets them be used again, as of the last pass. */
+/*
+ * Blocks of this class, and whole pages of any class, that rest until T2 lets them be used again, as
+ * of the last pass.
+ */
 uint64_t keeper_resting(const struct keeper *keeper, uint32_t class);
 void keeper_get_stats(const struct keeper *keeper, uint64_t now_ns, struct keeper_stats *ret_stats);
 

@@ -225,8 +225,9 @@ static void test_resting(void **state)
 	counter_open(&c);
 	for (uint32_t page = 1; page < c.f.pool->geometry.npages; page++)
 		fixture_page(c.f.pool, page, LAYOUT_PAGE_SLAB, 4, 3);
-	fixture_blocks(c.f.pool, 12, 4, 0, layout_class_blocks(4), LAYOUT_FREE_RETIRED);
-	fixture_page(c.f.pool, 12, LAYOUT_PAGE_FULL, 4, 0);
+	fixture_blocks(c.f.pool, 12, 5, 0, layout_class_blocks(5), LAYOUT_FREE_RETIRED);
+	/* of another class, but all of it rests: it will be free for any class */
+	fixture_page(c.f.pool, 12, LAYOUT_PAGE_FULL, 5, 0);
 	for (int i = 0; i < 1000; i++) {
 		usleep(10000);
 		keeper_step(c.f.pool->keeper, clock_now_ns());
