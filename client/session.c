@@ -22,8 +22,9 @@
 
 #define DEFAULT_TIMEOUT_MS  5000u
 #define DEFAULT_CACHE_BYTES (8u << 20)
+#define SLEEP_NS            1000000u /* a wait that is longer than this sleeps, a shorter one spins */
 /* at most, for the completion of a post; then it is looked for again */
-#define WAIT_NS 100000000u
+#define WAIT_NS             100000000u
 
 static int parts_create(struct tarn_session *s, uint64_t cache_bytes)
 {
@@ -219,8 +220,10 @@ static void wait_a_while(struct tarn_session *s, struct task *task, unsigned idl
 
 	if (now >= until)
 		return;
-	/* a back-off is shorter than a sleep can be */
-	if (task->wake_ns)
+	/* a back-off is shorter than a sleep can be; waiting for resting blocks is not */
+	if (task->wake_ns && until - now > SLEEP_NS)
+		clock_sleep_ns(until - now);
+	else if (task->wake_ns)
 		sched_yield();
 	else if (idle_polls > 100)
 		s->ep->ops->wait(s->ep, until - now);
