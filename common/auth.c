@@ -5,11 +5,13 @@
  * the messages that are signed here; daemon/handshake.c decides what a key may do.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <sodium.h>
 #include <tarn/tarn.h>
@@ -20,7 +22,8 @@
 #define REQUEST_SIGNED (WIRE_REQUEST_BYTES - WIRE_MAC_BYTES)
 #define REPLY_SIGNED   (WIRE_REPLY_BYTES - WIRE_MAC_BYTES)
 /* Longest line of a key file: ID, "write", 64 digits, blanks, and a comment. */
-#define LINE_BYTES 256
+#define LINE_BYTES   256
+#define BUFFER_BYTES 8192
 
 int auth_init(void)
 {
@@ -108,17 +111,75 @@ static int role_parse(const char *text)
 	return 0;
 }
 
-/* `ID ROLE SECRET`. The text names file, line and field, never what stands in a secret's place. */
+/* A number with K, M, G or T (powers of 1024) behind it, or none; from 1 to `maximum`. */
+static bool number_parse(const char *text, const char *suffixes, uint64_t maximum,
+			 uint64_t *ret_number)
+{
+	static const char all[] = "KMGT";
+	unsigned long long number;
+	const char *suffix;
+	unsigned shift;
+	char *end;
+
+	errno = 0;
+	number = strtoull(text, &end, 10);
+	if (text[0] < '0' || text[0] > '9' || errno || number == 0)
+		return false;
+	suffix = *end && strchr(suffixes, *end) ? strchr(all, *end) : NULL;
+	shift = suffix ? 10 * (unsigned)(suffix - all + 1) : 0;
+	if (end[suffix != NULL] || number > maximum >> shift)
+		return false;
+	*ret_number = (uint64_t)number << shift;
+	return true;
+}
+
+/* keys=NUMBER, bytes=SIZE or pages=PERCENT%. */
+static int quota_parse(const char *path, unsigned int number, const char *word, const char *id,
+		       struct auth_quota *quota)
+{
+	uint64_t percent = 0;
+	size_t length = strlen(word);
+	char digits[8] = "";
+
+	if ((strncmp(word, "keys=", 5) == 0 && quota->keys) ||
+	    (strncmp(word, "bytes=", 6) == 0 && quota->bytes) ||
+	    (strncmp(word, "pages=", 6) == 0 && quota->pages_percent))
+		return err_set(-EINVAL, "%s:%u: '%.40s' of key '%s': such a quota is there twice",
+			       path, number, word, id);
+	if (strncmp(word, "keys=", 5) == 0 &&
+	    number_parse(word + 5, "", AUTH_QUOTA_MAX, &quota->keys))
+		return 0;
+	if (strncmp(word, "bytes=", 6) == 0 &&
+	    number_parse(word + 6, "KMGT", AUTH_QUOTA_MAX, &quota->bytes))
+		return 0;
+	if (strncmp(word, "pages=", 6) == 0 && word[length - 1] == '%' && length - 7 < 4) {
+		memcpy(digits, word + 6, length - 7);
+		if (number_parse(digits, "", 100, &percent)) {
+			quota->pages_percent = (uint32_t)percent;
+			return 0;
+		}
+	}
+	return err_set(-EINVAL,
+		       "%s:%u: '%.40s' of key '%s': behind the secret are allowed keys=NUMBER and "
+		       "bytes=SIZE (1 to 2^50; SIZE with K, M, G or T), and pages=1%% to 100%%",
+		       path, number, word, id);
+}
+
+/*
+ * `ID ROLE SECRET` and quotas. The text names file, line and field, never what stands in a secret's
+ * place.
+ */
 static int line_parse(const char *path, unsigned int number, char *line, struct auth_key *ret_key)
 {
 	static const char blanks[] = " \t\r\n";
 	char *rest = NULL;
 	const char *id = strtok_r(line, blanks, &rest);
 	const char *role = strtok_r(NULL, blanks, &rest);
-	const char *secret = strtok_r(NULL, blanks, &rest);
+	const char *secret = strtok_r(NULL, blanks, &rest), *word;
 	size_t length = 0;
+	int rc = 0;
 
-	if (!id || !role || !secret || strtok_r(NULL, blanks, &rest))
+	if (!id || !role || !secret)
 		return err_set(-EINVAL, "%s:%u: a key's line is `ID ROLE SECRET`", path, number);
 	if (!id_valid(id))
 		return err_set(-EINVAL, "%s:%u: key id '%s': 1 to %u of [a-zA-Z0-9._-] are allowed",
@@ -137,22 +198,40 @@ static int line_parse(const char *path, unsigned int number, char *line, struct 
 			       "%s:%u: the secret of key '%s' is not %u hex digits: `openssl rand "
 			       "-hex %u` makes one",
 			       path, number, id, 2 * AUTH_SECRET_BYTES, AUTH_SECRET_BYTES);
-	return 0;
+	while (rc == 0 && (word = strtok_r(NULL, blanks, &rest)))
+		rc = quota_parse(path, number, word, id, &ret_key->quota);
+	return rc;
 }
 
-static int keys_add(const char *path, unsigned int number, struct auth_keys *keys,
-		    const struct auth_key *key)
+static int by_id(const void *a, const void *b)
 {
-	if (auth_keys_find(keys, key->id))
-		return err_set(-EINVAL, "%s:%u: key id '%.*s' is there twice", path, number,
-			       (int)WIRE_KEY_ID_BYTES, (const char *)key->id);
-	if (keys->count >= AUTH_KEYS_MAX)
-		return err_set(-EINVAL, "%s:%u: more than %u keys", path, number, AUTH_KEYS_MAX);
-	keys->keys[keys->count++] = *key;
+	const struct auth_key *const *first = a, *const *second = b;
+
+	return memcmp((*first)->id, (*second)->id, WIRE_KEY_ID_BYTES);
+}
+
+/* Sorts, so that a key is found quickly among thousands; lines: of the keys, in the file's order. */
+static int keys_sort(const char *path, struct auth_keys *keys, const unsigned int *lines)
+{
+	keys->by_id = calloc(keys->count, sizeof(struct auth_key *));
+	if (!keys->by_id)
+		return err_set(-ENOMEM, "out of memory");
+	for (uint32_t i = 0; i < keys->count; i++)
+		keys->by_id[i] = &keys->keys[i];
+	qsort(keys->by_id, keys->count, sizeof(struct auth_key *), by_id);
+	for (uint32_t i = 1; i < keys->count; i++) {
+		const struct auth_key *key = keys->by_id[i], *other = keys->by_id[i - 1];
+		const struct auth_key *last = key > other ? key : other;
+
+		if (memcmp(key->id, other->id, WIRE_KEY_ID_BYTES) == 0)
+			return err_set(-EINVAL, "%s:%u: key id '%.*s' is there twice", path,
+				       lines[last - keys->keys], (int)WIRE_KEY_ID_BYTES,
+				       (const char *)key->id);
+	}
 	return 0;
 }
 
-static int lines_read(const char *path, FILE *file, struct auth_keys *keys)
+static int lines_read(const char *path, FILE *file, struct auth_keys *keys, unsigned int *lines)
 {
 	char line[LINE_BYTES];
 	struct auth_key key;
@@ -170,8 +249,13 @@ static int lines_read(const char *path, FILE *file, struct auth_keys *keys)
 		if (line[strspn(line, " \t\r\n")] == '\0')
 			continue;
 		rc = line_parse(path, number, line, &key);
-		if (rc == 0)
-			rc = keys_add(path, number, keys, &key);
+		if (rc == 0 && keys->count >= AUTH_KEYS_MAX)
+			rc = err_set(-EINVAL, "%s:%u: more than %u keys", path, number,
+				     AUTH_KEYS_MAX);
+		if (rc == 0) {
+			lines[keys->count] = number;
+			keys->keys[keys->count++] = key;
+		}
 	}
 	if (rc == 0 && ferror(file))
 		rc = err_set(-EIO, "%s: can not be read: %s", path, strerrordesc_np(errno));
@@ -197,23 +281,46 @@ static int mode_check(const char *path, FILE *file)
 	return 0;
 }
 
+/* Not as fopen() does it: that would wait for who opens the other end of a FIFO. */
+static FILE *file_open(const char *path)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+	FILE *file = fd >= 0 ? fdopen(fd, "r") : NULL;
+
+	if (!file && fd >= 0)
+		close(fd);
+	return file;
+}
+
+static int file_read(const char *path, FILE *file, struct auth_keys *keys)
+{
+	unsigned int *lines = calloc(AUTH_KEYS_MAX, sizeof(*lines));
+	int rc = -ENOMEM;
+
+	keys->keys = calloc(AUTH_KEYS_MAX, sizeof(*keys->keys));
+	if (lines && keys->keys)
+		rc = lines_read(path, file, keys, lines);
+	if (rc == 0)
+		rc = keys_sort(path, keys, lines);
+	free(lines);
+	return rc == -ENOMEM ? err_set(rc, "out of memory") : rc;
+}
+
 int auth_keys_load(const char *path, struct auth_keys *ret_keys)
 {
 	struct auth_keys keys = {0};
-	/* e: O_CLOEXEC. A FIFO would block here, but who can place one there can do worse. */
-	FILE *file = fopen(path, "re");
+	char buffer[BUFFER_BYTES]; /* our own: the secrets shall not linger in stdio's */
+	FILE *file = file_open(path);
 	int rc;
 
 	if (!file)
 		return err_set(-errno, "key file %s: %s", path, strerrordesc_np(errno));
-	/* The secrets shall not linger in stdio's buffer. */
-	setvbuf(file, NULL, _IONBF, 0);
+	setvbuf(file, buffer, _IOFBF, sizeof(buffer));
 	rc = mode_check(path, file);
-	if (rc == 0) {
-		keys.keys = calloc(AUTH_KEYS_MAX, sizeof(*keys.keys));
-		rc = keys.keys ? lines_read(path, file, &keys) : -ENOMEM;
-	}
+	if (rc == 0)
+		rc = file_read(path, file, &keys);
 	fclose(file);
+	sodium_memzero(buffer, sizeof(buffer));
 	if (rc < 0) {
 		auth_keys_free(&keys);
 		return rc;
@@ -228,13 +335,21 @@ void auth_keys_free(struct auth_keys *keys)
 		return;
 	sodium_memzero(keys->keys, keys->count * sizeof(*keys->keys));
 	free(keys->keys);
-	keys->keys = NULL;
-	keys->count = 0;
+	free(keys->by_id);
+	*keys = (struct auth_keys){0};
 }
 
 const struct auth_key *auth_keys_find(const struct auth_keys *keys,
 				      const uint8_t id[WIRE_KEY_ID_BYTES])
 {
+	struct auth_key wanted;
+	const struct auth_key *key = &wanted, *const *found;
+
+	memcpy(wanted.id, id, WIRE_KEY_ID_BYTES);
+	if (keys->by_id) {
+		found = bsearch(&key, keys->by_id, keys->count, sizeof(struct auth_key *), by_id);
+		return found ? *found : NULL;
+	}
 	for (uint32_t i = 0; i < keys->count; i++)
 		if (memcmp(keys->keys[i].id, id, WIRE_KEY_ID_BYTES) == 0)
 			return &keys->keys[i];

@@ -131,6 +131,14 @@ uint64_t clock_now_slow_ns(void)
 	return monotonic_ns();
 }
 
+uint64_t clock_thread_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
+	return (uint64_t)ts.tv_sec * NS_PER_S + (uint64_t)ts.tv_nsec;
+}
+
 uint64_t clock_wall_ms(void)
 {
 	struct timespec ts;

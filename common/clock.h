@@ -56,6 +56,12 @@ static inline uint64_t clock_now_ns(void)
 	return clock_now_slow_ns();
 }
 
+/*
+ * CPU time that the calling thread has used, in nanoseconds: how much work something was, whatever else
+ * runs on the machine. A system call. Any thread.
+ */
+uint64_t clock_thread_ns(void);
+
 /* Milliseconds since 1970: for what is shown to people and for stored expiry times. It may step. */
 uint64_t clock_wall_ms(void);
 

@@ -72,10 +72,22 @@ static const char *tarn_string(enum tarn_error code)
 		return "the write may or may not have taken effect";
 	case TARN_ECONFLICT:
 		return "the counter was replaced meanwhile, the add may or may not have counted";
+	case TARN_ERESTARTED:
+		return "the daemon was started again: begin anew with the pool that is there now";
+	case TARN_ECANCELED:
+		return "cancelled before it had changed anything";
+	case TARN_EBUSY:
+		return "busy: too many asynchronous calls are under way, or the region is not ready";
+	case TARN_EENDED:
+		return "nothing is under way any more";
+	case TARN_EOVERTAKEN:
+		return "another one was faster: this one came too late";
+	case TARN_ENOREGION:
+		return "there is no such region, or it was destroyed";
 	case TARN_EREADONLY:
 		return "the session may only read";
 	case TARN_ESESSION:
-		return "the connection to the daemon is gone";
+		return "not connected to the daemon now";
 	case TARN_EREFUSED:
 		return "the daemon refused the connection";
 	case TARN_EVERSION:
@@ -98,6 +110,8 @@ static const char *tarn_string(enum tarn_error code)
 		return "the index has no free slot for this key";
 	case TARN_ECORRUPT:
 		return "the pool's memory is damaged at this key";
+	case TARN_EQUOTA:
+		return "the access key has used up its quota";
 	case TARN_ENOPOOL:
 		return "the daemon has no pool of this name";
 	}
@@ -121,6 +135,12 @@ static const char *tarn_name(enum tarn_error code)
 		NAME(TARN_EAMBIGUOUS);
 		NAME(TARN_ECONFLICT);
 		NAME(TARN_EREADONLY);
+		NAME(TARN_EOVERTAKEN);
+		NAME(TARN_ERESTARTED);
+		NAME(TARN_ECANCELED);
+		NAME(TARN_EBUSY);
+		NAME(TARN_EENDED);
+		NAME(TARN_ENOREGION);
 		NAME(TARN_ESESSION);
 		NAME(TARN_EREFUSED);
 		NAME(TARN_EVERSION);
@@ -134,6 +154,7 @@ static const char *tarn_name(enum tarn_error code)
 		NAME(TARN_EINDEXFULL);
 		NAME(TARN_ECORRUPT);
 		NAME(TARN_ENOPOOL);
+		NAME(TARN_EQUOTA);
 	}
 #undef NAME
 	return NULL;

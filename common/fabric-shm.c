@@ -2,7 +2,8 @@
 /*
  * fabric-shm.c - one-sided access by load and store: the pool's memory is mapped into this process
  *
- * Every post takes effect on the spot. The unix socket over which the memory came stays open: it
+ * Every post takes effect on the spot, or, when posts are held, all of them one after the other, so that
+ * their cache misses overlap. The unix socket over which the memory came stays open: it
  * carries RPCs, and its end tells either side that the other is gone. One thread at a time per
  * endpoint. Next: fabric.h for the promises, daemon/listen-shm.c for the other end.
  */
@@ -25,29 +26,16 @@
 #include "atomics.h"
 #include "clock.h"
 #include "err.h"
-#include "fabric.h"
+#include "fabric-shm.h"
 #include "tarn/tarn.h"
 #include "wire.h"
 
-struct shm_endpoint {
-	struct fabric_endpoint ep;
-	uint8_t *base;
-	int socket;   /* -1: attached to memory only */
-	pid_t mapped; /* the process whose mapping `base` is ours to unmap; 0: none */
-	bool lost;
-	uint32_t stale; /* replies to RPCs that were given up: to be dropped */
-	/* the RPC in flight */
-	bool rpc_busy;
-	void *rpc_cookie, *rpc_reply;
-	size_t rpc_capacity;
-};
-
-static struct shm_endpoint *shm(struct fabric_endpoint *ep)
-{
-	return (struct shm_endpoint *)ep;
-}
-
 /* ---- memory ---------------------------------------------------------------------------------- */
+
+static inline uint8_t *address_of(const struct shm_endpoint *s, const struct fabric_request *r)
+{
+	return (r->space ? s->spaces[r->space - 1].base : s->base) + r->offset;
+}
 
 #define PREFETCH_LINES 8u
 
@@ -66,7 +54,7 @@ static inline void prefetch_post(const struct shm_endpoint *s,
 	unsigned i;
 
 	for (i = 0; i < count; i++)
-		prefetch(s->base + requests[i].offset, requests[i].length);
+		prefetch(address_of(s, &requests[i]), requests[i].length);
 }
 
 static void shm_hint(struct fabric_endpoint *ep, uint64_t offset, uint32_t length)
@@ -147,8 +135,27 @@ static inline void write_words(uint8_t *to, const void *from, size_t bytes)
 		byte_store_relaxed(to++, *in++);
 }
 
+/* What is posted to a region; as request_check(). */
+static int space_check(const struct shm_endpoint *s, const struct fabric_request *r)
+{
+	const struct shm_space *space = s->spaces && r->space <= FABRIC_SPACES
+						? &s->spaces[r->space - 1]
+						: NULL;
+
+	if (!space || !space->base || r->offset > space->bytes ||
+	    r->length > space->bytes - r->offset)
+		return -EINVAL;
+	if (r->opcode == FABRIC_READ)
+		return 0;
+	if (space->read_only)
+		return -TARN_EREADONLY;
+	return r->opcode >= FABRIC_CAS && (r->offset % 8 || r->length != 8) ? -EINVAL : 0;
+}
+
 static inline int request_check(const struct shm_endpoint *s, const struct fabric_request *r)
 {
+	if (r->space)
+		return space_check(s, r);
 	if (r->offset > s->ep.pool_bytes || r->length > s->ep.pool_bytes - r->offset)
 		return -EINVAL;
 	if (r->opcode == FABRIC_READ)
@@ -160,10 +167,36 @@ static inline int request_check(const struct shm_endpoint *s, const struct fabri
 	return 0;
 }
 
-static inline void request_execute(const struct shm_endpoint *s, const struct fabric_request *r)
+/*
+ * A READ of a region comes behind the WRITEs before it for everybody else, too (tarn/region.h): no processor sees to
+ * that by itself. (Of the pool nobody needs it.) Where CAS and FAA are such a barrier themselves, they clear `stored`.
+ */
+static inline void space_order(struct shm_endpoint *s, const struct fabric_request *r)
 {
-	uint8_t *at = s->base + r->offset;
+	if (r->opcode != FABRIC_READ) {
+#if defined(__x86_64__)
+		s->stored = r->opcode == FABRIC_WRITE;
+#else
+		s->stored = true;
+#endif
+		return;
+	}
+	if (!s->stored)
+		return;
+#ifdef __SANITIZE_THREAD__
+	(void)word_faa(&(uint64_t){0}, 1); /* it knows no fences */
+#else
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+#endif
+	s->stored = false;
+}
 
+static inline void request_execute(struct shm_endpoint *s, const struct fabric_request *r)
+{
+	uint8_t *at = address_of(s, r);
+
+	if (r->space)
+		space_order(s, r);
 	switch ((enum fabric_opcode)r->opcode) {
 	case FABRIC_READ:
 		read_words(r->local, at, r->length);
@@ -181,13 +214,67 @@ static inline void request_execute(const struct shm_endpoint *s, const struct fa
 	}
 }
 
+/*
+ * What the next post reads must not be older than what this one read. Pairs with the seq_cst CAS that
+ * published it. A plain compiler barrier on x86.
+ */
+static inline void post_done(void)
+{
+#ifndef __SANITIZE_THREAD__
+	__atomic_thread_fence(__ATOMIC_ACQUIRE);
+#endif
+}
+
+static void held_execute(struct shm_endpoint *s)
+{
+	struct held *h = &s->held;
+	const struct fabric_request *r = h->requests;
+
+	for (unsigned i = 0; i < h->posts_used; i++) {
+		for (unsigned n = 0; n < h->posts[i].count && !s->lost; n++)
+			request_execute(s, &r[n]);
+		r += h->posts[i].count;
+		post_done();
+		h->done[h->done_tail++ % DONE] = (struct fabric_completion){
+			.cookie = h->posts[i].cookie, .status = s->lost ? -TARN_ESESSION : 0};
+	}
+	h->posts_used = h->requests_used = 0;
+}
+
+static void shm_hold(struct fabric_endpoint *ep, int on)
+{
+	struct shm_endpoint *s = shm(ep);
+
+	s->held.on = on;
+	if (!on)
+		held_execute(s);
+}
+
+/* False: it is not to be kept, or can not be, and what was kept has taken effect. */
+static bool hold_post(struct shm_endpoint *s, const struct fabric_request *requests, unsigned count,
+		      void *cookie)
+{
+	struct held *h = &s->held;
+
+	bool room = cookie && h->done_tail - h->done_head + h->posts_used < DONE;
+
+	if (!room || h->posts_used == HELD_POSTS || h->requests_used + count > HELD_REQUESTS)
+		held_execute(s);
+	if (!room)
+		return false;
+	memcpy(&h->requests[h->requests_used], requests, count * sizeof(*requests));
+	h->requests_used += count;
+	h->posts[h->posts_used].count = count;
+	h->posts[h->posts_used++].cookie = cookie;
+	return true;
+}
+
 static int shm_post(struct fabric_endpoint *ep, const struct fabric_request *requests,
 		    unsigned count, void *cookie)
 {
-	const struct shm_endpoint *s = shm(ep);
+	struct shm_endpoint *s = shm(ep);
 	unsigned i;
 
-	(void)cookie;
 	if (s->lost)
 		return -TARN_ESESSION;
 	for (i = 0; i < count; i++) {
@@ -196,17 +283,13 @@ static int shm_post(struct fabric_endpoint *ep, const struct fabric_request *req
 		if (ret < 0)
 			return ret;
 	}
-	if (count > 1 || requests[0].length > 64)
+	if (count > 1 || requests[0].length > 64 || s->held.on)
 		prefetch_post(s, requests, count);
+	if (s->held.on && hold_post(s, requests, count, cookie))
+		return 0;
 	for (i = 0; i < count; i++)
 		request_execute(s, &requests[i]);
-		/*
-	 * What the next post reads must not be older than what this one read. Pairs with the
-	 * seq_cst CAS that published it. A plain compiler barrier on x86.
-	 */
-#ifndef __SANITIZE_THREAD__
-	__atomic_thread_fence(__ATOMIC_ACQUIRE);
-#endif
+	post_done();
 	return 1;
 }
 
@@ -251,26 +334,63 @@ static void shm_rpc_cancel(struct fabric_endpoint *ep)
 	s->rpc_busy = false;
 }
 
+/* One packet, and the descriptor that may come along. */
+static ssize_t packet_take(struct shm_endpoint *s, uint8_t packet[WIRE_RPC_MAX_BYTES])
+{
+	union {
+		char space[CMSG_SPACE(sizeof(int))];
+		struct cmsghdr align;
+	} control;
+	struct iovec iov = {.iov_base = packet, .iov_len = WIRE_RPC_MAX_BYTES};
+	struct msghdr message = {.msg_iov = &iov,
+				 .msg_iovlen = 1,
+				 .msg_control = control.space,
+				 .msg_controllen = sizeof(control.space)};
+	struct cmsghdr *header;
+	ssize_t bytes;
+	int fd;
+
+	do {
+		bytes = recvmsg(s->socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	} while (bytes < 0 && errno == EINTR);
+	header = bytes > 0 ? CMSG_FIRSTHDR(&message) : NULL;
+	if (!header || header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS ||
+	    header->cmsg_len != CMSG_LEN(sizeof(int)))
+		return bytes;
+	memcpy(&fd, CMSG_DATA(header), sizeof(int));
+	fabric_shm_space_passed(s, packet, (size_t)bytes, fd);
+	return bytes;
+}
+
+static bool is_notice(const uint8_t *packet, ssize_t bytes)
+{
+	struct wire_rpc_reply reply;
+
+	return packet[0] == WIRE_RPC_NOTICE &&
+	       wire_rpc_reply_decode(packet, (size_t)bytes, &reply) == 0;
+}
+
 /*
  * One packet off the socket, in the order of the requests. 1: the reply; 0: nothing there;
- * RECEIVED_STALE: a reply that nobody waits for any more, dropped; or -TARN_ESESSION.
+ * RECEIVED_OTHER: a reply that nobody waits for any more, dropped, or a notice; or -TARN_ESESSION.
  */
-#define RECEIVED_STALE 2
+#define RECEIVED_OTHER 2
 static int receive(struct shm_endpoint *s, struct fabric_completion *ret_completion)
 {
 	uint8_t packet[WIRE_RPC_MAX_BYTES];
-	ssize_t bytes;
+	ssize_t bytes = packet_take(s, packet);
 
-	do {
-		bytes = recv(s->socket, packet, sizeof(packet), MSG_DONTWAIT);
-	} while (bytes < 0 && errno == EINTR);
 	if (bytes < 0 && errno == EAGAIN)
 		return 0;
+	if (bytes > 0 && is_notice(packet, bytes)) {
+		s->ep.notices++;
+		return RECEIVED_OTHER;
+	}
 	if (bytes <= 0 || (!s->stale && !s->rpc_busy))
 		return lose(s);
 	if (s->stale) {
 		s->stale--;
-		return RECEIVED_STALE;
+		return RECEIVED_OTHER;
 	}
 	memcpy(s->rpc_reply, packet,
 	       (size_t)bytes < s->rpc_capacity ? (size_t)bytes : s->rpc_capacity);
@@ -284,16 +404,21 @@ static int shm_poll(struct fabric_endpoint *ep, struct fabric_completion *ret_co
 		    unsigned max)
 {
 	struct shm_endpoint *s = shm(ep);
+	struct held *h = &s->held;
+	unsigned n = 0;
 	int ret;
 
-	if (max == 0)
-		return 0;
-	if (!s->rpc_busy)
+	while (n < max && h->done_head != h->done_tail)
+		ret_completions[n++] = h->done[h->done_head++ % DONE];
+	if (n > 0 || max == 0)
+		return (int)n;
+	/* an answer that nobody waits for would keep the socket readable */
+	if (!s->rpc_busy && (s->lost || (!s->stale && !s->ep.listening)))
 		return s->lost ? -TARN_ESESSION : 0;
 	do {
 		ret = s->lost ? -TARN_ESESSION : receive(s, ret_completions);
-	} while (ret == RECEIVED_STALE);
-	if (ret >= 0)
+	} while (ret == RECEIVED_OTHER);
+	if (ret >= 0 || !s->rpc_busy)
 		return ret;
 	s->rpc_busy = false;
 	*ret_completions =
@@ -303,9 +428,14 @@ static int shm_poll(struct fabric_endpoint *ep, struct fabric_completion *ret_co
 
 static int shm_wait(struct fabric_endpoint *ep, uint64_t timeout_ns)
 {
-	struct pollfd p = {.fd = shm(ep)->socket, .events = POLLIN};
+	struct shm_endpoint *s = shm(ep);
+	struct pollfd p = {.fd = s->socket, .events = POLLIN};
 	struct timespec t = {(time_t)(timeout_ns / 1000000000u), (long)(timeout_ns % 1000000000u)};
+	uint64_t begin = clock_now_ns(), spin = timeout_ns < s->spin_ns ? timeout_ns : s->spin_ns;
 
+	while (s->socket >= 0 && clock_now_ns() - begin < spin)
+		if (poll(&p, 1, 0) != 0)
+			return 0;
 	ppoll(&p, 1, &t, NULL);
 	return 0;
 }
@@ -341,6 +471,7 @@ static void shm_close(struct fabric_endpoint *ep)
 {
 	struct shm_endpoint *s = shm(ep);
 
+	fabric_shm_spaces_free(s, s->mapped == getpid());
 	/* a forked child does not have the mapping: something else may stand there */
 	if (s->mapped == getpid()) {
 		munmap(s->base, ep->pool_bytes);
@@ -358,7 +489,11 @@ static const struct fabric_ops shm_ops = {
 	.post = shm_post,
 	.rpc = shm_rpc,
 	.rpc_cancel = shm_rpc_cancel,
+	.hold = shm_hold,
 	.hint = shm_hint,
+	.space_add = fabric_shm_space_add,
+	.space_remove = fabric_shm_space_remove,
+	.space_alive = fabric_shm_space_alive,
 	.poll = shm_poll,
 	.wait = shm_wait,
 	.check = shm_check,
@@ -379,204 +514,4 @@ int fabric_shm_attach(void *base, uint64_t bytes, int read_only, struct fabric_e
 	s->socket = -1;
 	*ret_ep = &s->ep;
 	return 0;
-}
-
-/* ---- connecting ------------------------------------------------------------------------------ */
-
-static int remaining_ms(uint64_t deadline)
-{
-	uint64_t now = clock_now_ns();
-
-	return now >= deadline ? 0 : (int)((deadline - now) / 1000000u + 1);
-}
-
-static int connect_error(const char *path, int error)
-{
-	struct stat st;
-
-	switch (error) {
-	case ENOENT:
-		return err_set(-TARN_EUNREACHABLE,
-			       "%s: no such socket: is tarnd running, and does its [listen] "
-			       "section have this path?",
-			       path);
-	case ECONNREFUSED:
-		if (stat(path, &st) == 0 && !S_ISSOCK(st.st_mode))
-			return err_set(-TARN_EUNREACHABLE, "%s: is not a socket: check the path",
-				       path);
-		return err_set(-TARN_EUNREACHABLE,
-			       "%s: nobody listens: the socket was left by a tarnd that is gone; "
-			       "start tarnd",
-			       path);
-	case EACCES:
-		return err_set(-EACCES,
-			       "%s: no permission: join the socket's group, or set mode and group "
-			       "in the [listen] section",
-			       path);
-	case EPROTOTYPE:
-		return err_set(-TARN_EUNREACHABLE, "%s: not a tarn socket (another type of socket)",
-			       path);
-	default:
-		return err_set(-TARN_EUNREACHABLE, "%s: connect: %s", path, strerror(error));
-	}
-}
-
-/*
- * A unix socket's connect() does not wait when the backlog is full: try again until the time is up.
- */
-static int connect_socket(const char *path, uint64_t deadline, int *ret_socket)
-{
-	struct sockaddr_un address = {.sun_family = AF_UNIX};
-	int fd;
-
-	if (strlen(path) >= sizeof(address.sun_path))
-		return err_set(
-			-TARN_EURI,
-			"socket path has %zu bytes, the system allows %zu: use a shorter one",
-			strlen(path), sizeof(address.sun_path) - 1);
-	strcpy(address.sun_path, path);
-	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (fd < 0)
-		return err_set(-errno, "socket: %s", strerror(errno));
-	while (connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0) {
-		int error = errno;
-
-		if ((error == EAGAIN || error == EINTR) && remaining_ms(deadline) > 0) {
-			clock_sleep_ns(1000000);
-			continue;
-		}
-		close(fd);
-		if (error == EAGAIN)
-			return err_set(-TARN_ETIMEOUT,
-				       "%s: tarnd is too busy to accept connections", path);
-		return connect_error(path, error);
-	}
-	*ret_socket = fd;
-	return 0;
-}
-
-/* The daemon's answer and the descriptor that came with it (-1: none). */
-static int receive_reply(int fd, uint64_t deadline, void *reply, size_t capacity, size_t *ret_bytes,
-			 int *ret_memory)
-{
-	union {
-		struct cmsghdr header;
-		char space[CMSG_SPACE(4 * sizeof(int))];
-	} control;
-	struct iovec iov = {reply, capacity};
-	struct msghdr message = {.msg_iov = &iov,
-				 .msg_iovlen = 1,
-				 .msg_control = &control,
-				 .msg_controllen = sizeof(control)};
-	struct pollfd p = {.fd = fd, .events = POLLIN};
-	struct cmsghdr *c;
-	int memory = -1;
-	ssize_t bytes;
-
-	for (;;) {
-		bytes = recvmsg(fd, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
-		if (bytes >= 0 || (errno != EAGAIN && errno != EINTR))
-			break;
-		if (remaining_ms(deadline) == 0)
-			return err_set(-TARN_ETIMEOUT,
-				       "tarnd accepted the connection but did not answer in time");
-		poll(&p, 1, remaining_ms(deadline));
-	}
-	if (bytes <= 0)
-		return err_set(-TARN_EPROTO,
-			       "tarnd closed the connection without an answer; its log says why");
-	for (c = CMSG_FIRSTHDR(&message); c; c = CMSG_NXTHDR(&message, c)) {
-		int fds[4];
-		size_t n = 0, i;
-
-		if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS)
-			n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-		memcpy(fds, CMSG_DATA(c), (n < 4 ? n : 4) * sizeof(int));
-		for (i = 0; i < n && i < 4; i++) {
-			if (memory < 0)
-				memory = fds[i];
-			else
-				close(fds[i]);
-		}
-	}
-	*ret_bytes = (size_t)bytes;
-	*ret_memory = memory;
-	return 0;
-}
-
-/* Maps the pool, if nobody can take it away under us. */
-static int map_memory(int memory, struct shm_endpoint *s)
-{
-	int seals = fcntl(memory, F_GET_SEALS), mode = fcntl(memory, F_GETFL);
-	struct stat st;
-
-	if (seals < 0 || !(seals & F_SEAL_SHRINK) || mode < 0 || fstat(memory, &st) < 0 ||
-	    st.st_size <= 0)
-		return err_set(-TARN_EPROTO,
-			       "tarnd sent memory that is not sealed against shrinking");
-	s->ep.pool_bytes = (uint64_t)st.st_size;
-	s->ep.read_only = (mode & O_ACCMODE) == O_RDONLY;
-	s->base = mmap(NULL, s->ep.pool_bytes, PROT_READ | (s->ep.read_only ? 0 : PROT_WRITE),
-		       MAP_SHARED, memory, 0);
-	if (s->base == MAP_FAILED)
-		return err_set(-errno, "cannot map the pool (%llu bytes): %s",
-			       (unsigned long long)s->ep.pool_bytes, strerror(errno));
-	s->mapped = getpid();
-	/*
-	 * a child that wrote to the pool would be a client that nobody fences; a core dump must not
-	 * hold the pool
-	 */
-	madvise(s->base, s->ep.pool_bytes, MADV_DONTFORK);
-	madvise(s->base, s->ep.pool_bytes, MADV_DONTDUMP);
-	madvise(s->base, s->ep.pool_bytes, MADV_HUGEPAGE);
-	return 0;
-}
-
-static int endpoint_create(int fd, int memory, struct fabric_endpoint **ret_ep)
-{
-	struct shm_endpoint *s;
-	int ret = fabric_shm_attach(NULL, 0, 0, ret_ep);
-
-	if (ret < 0)
-		return ret;
-	s = shm(*ret_ep);
-	ret = map_memory(memory, s);
-	if (ret < 0) {
-		shm_close(&s->ep);
-		*ret_ep = NULL;
-		return ret;
-	}
-	s->socket = fd;
-	return 0;
-}
-
-static int shm_connect(const struct fabric_address *address, const void *request,
-		       size_t request_bytes, uint64_t timeout_ns, void *reply,
-		       size_t reply_capacity, size_t *ret_bytes, struct fabric_endpoint **ret_ep)
-{
-	uint64_t deadline = clock_now_ns() + timeout_ns;
-	int fd = -1, memory = -1;
-	int ret = connect_socket(address->path, deadline, &fd);
-
-	if (ret < 0)
-		return ret;
-	*ret_ep = NULL;
-	if (send(fd, request, request_bytes, MSG_NOSIGNAL) != (ssize_t)request_bytes)
-		ret = err_set(-TARN_EUNREACHABLE, "%s: send: %s", address->path, strerror(errno));
-	else
-		ret = receive_reply(fd, deadline, reply, reply_capacity, ret_bytes, &memory);
-	if (ret == 0 && memory >= 0)
-		ret = endpoint_create(fd, memory, ret_ep);
-	if (memory >= 0)
-		close(memory);
-	if (!*ret_ep)
-		close(fd);
-	return ret;
-}
-
-const struct fabric_transport fabric_shm_transport = {.name = "shm", .connect = shm_connect};
-
-const struct fabric_transport *fabric_transport_for(const struct fabric_address *address)
-{
-	return address->path ? &fabric_shm_transport : NULL;
 }

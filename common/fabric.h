@@ -9,7 +9,9 @@
  *    endpoints
  *  - READ and WRITE are whole per aligned word only; a WRITE touches the bytes that it names only
  *  - CAS and FAA are atomic in the pool's atomic domain
- *  - the completion of a post means that all its requests and all earlier posts have taken effect
+ *  - the completion of a post means that all its READs, CASes and FAAs, those of earlier posts and
+ *    every WRITE in front of one of them have taken effect. After a WRITE that nothing follows it
+ *    means only that `local` is free (iWARP: the bytes are TCP's by then)
  * Requests outside the pool, or atomics on odd addresses, are refused with -EINVAL before any of
  * the post takes effect.
  *
@@ -20,23 +22,32 @@
 #ifndef TARN_FABRIC_H
 #define TARN_FABRIC_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+/*
+ * A region of an application (tarn/region.h) on shared memory: behind its bytes stands a page of the daemon's,
+ * of which clients read this word: not 0: it is there; 0: it was destroyed.
+ */
+#define FABRIC_SPACE_TAIL_BYTES 4096u
 
 enum fabric_opcode { FABRIC_READ, FABRIC_WRITE, FABRIC_CAS, FABRIC_FAA };
 
 /* WRITE of up to FABRIC_INLINE_BYTES: `local` may change as soon as post has returned */
 #define FABRIC_INLINE 0x1u
 /* wait for the earlier READs, CASes and FAAs of this endpoint first */
-#define FABRIC_FENCE        0x2u
+#define FABRIC_FENCE 0x2u
+/* `local` is the caller's: straight from or to there, if it is registered (memory_add) */
+#define FABRIC_DIRECT       0x4u
 #define FABRIC_INLINE_BYTES 64u
 
 struct fabric_request {
 	uint8_t opcode; /* enum fabric_opcode */
 	uint8_t flags;
-	uint16_t reserved;
+	uint16_t space;  /* 0: the pool; else a region, see space_add */
 	uint32_t length; /* bytes; 8 for CAS and FAA */
-	uint64_t offset; /* in the pool */
+	uint64_t offset; /* in the space */
 	/*
 	 * READ: where the bytes go. WRITE: where they come from. CAS, FAA: a uint64_t that gets the
 	 * word as it was before. Belongs to the endpoint until the completion (but see
@@ -60,9 +71,16 @@ struct fabric_completion {
 	uint32_t length; /* of an RPC: bytes of the reply */
 };
 
+/* Spaces besides the pool are 1 to FABRIC_SPACES. */
+#define FABRIC_SPACES 60u
+
+struct wire_region;
+
 /* features of an endpoint */
 /* a late FAA is impossible (T3), so counters may be added to by FAA; else by RPC */
 #define FABRIC_COUNTER_FAA 0x1u
+/* there is write_notify */
+#define FABRIC_WRITE_NOTIFY 0x2u
 
 struct fabric_endpoint;
 
@@ -85,6 +103,44 @@ struct fabric_ops {
 	/* Gives up the RPC in flight, if any: no completion, its reply will be dropped. */
 	void (*rpc_cancel)(struct fabric_endpoint *ep);
 	/*
+	 * `on`: posts with a cookie may be kept back from now on; else: what was kept goes out now, in
+	 * one go. NULL: nothing is ever kept.
+	 */
+	void (*hold)(struct fabric_endpoint *ep, int on);
+	/*
+	 * READs into this memory (`writable`) and WRITEs from it need no copy from now on, until it is
+	 * removed, with the same arguments, or the connection is lost. All NULL where nothing is ever
+	 * copied. add may take a while, and returns 0 or a negative code with a text; remove only when
+	 * nothing that is under way uses it.
+	 */
+	int (*memory_add)(struct fabric_endpoint *ep, void *memory, size_t bytes, bool writable);
+	/*
+	 * Likewise of a part of a dma-buf, which all requests know by the addresses at `memory`, whether there is
+	 * anything or not; with the same place in a page as `offset`. -EOPNOTSUPP: the adapter can not.
+	 */
+	int (*memory_add_dmabuf)(struct fabric_endpoint *ep, int fd, uint64_t offset, void *memory,
+				 size_t bytes, bool writable);
+	void (*memory_remove)(struct fabric_endpoint *ep, const void *memory, size_t bytes,
+			      bool writable);
+	bool (*memory_has)(struct fabric_endpoint *ep, const void *local, size_t bytes,
+			   bool writable);
+	/*
+	 * Another memory than the pool, from now on: the region that the daemon has opened under this
+	 * number (1 to FABRIC_SPACES; one that is there goes). `pieces` are those in which it is registered; with
+	 * 0 of them it is the descriptor that came with the daemon's answer. All NULL: not offered.
+	 * Nothing is under way there. alive: false when it is known that it was destroyed.
+	 */
+	int (*space_add)(struct fabric_endpoint *ep, unsigned space, const struct wire_region *pieces,
+			 unsigned count, uint64_t bytes, bool read_only);
+	void (*space_remove)(struct fabric_endpoint *ep, unsigned space);
+	bool (*space_alive)(struct fabric_endpoint *ep, unsigned space);
+	/*
+	 * A WRITE to a region (FABRIC_INLINE), and with it the message that it was made: an RPC that needs no message of
+	 * the caller's (wire.h: NOTIFY); reply and completion are those of rpc. See FABRIC_WRITE_NOTIFY.
+	 */
+	int (*write_notify)(struct fabric_endpoint *ep, const struct fabric_request *write, void *reply,
+			    size_t capacity, void *cookie);
+	/*
 	 * These bytes will probably be read soon. Promises nothing; NULL where it would be of no
 	 * use.
 	 */
@@ -104,7 +160,10 @@ struct fabric_ops {
 	 * -TARN_ESESSION.
 	 */
 	int (*check)(struct fabric_endpoint *ep);
-	/* A descriptor that becomes readable when poll may have something. */
+	/*
+	 * A descriptor that becomes readable when poll may have something; only to be trusted after
+	 * poll has returned 0.
+	 */
 	int (*fd)(struct fabric_endpoint *ep);
 	/* Nanoseconds of a monotonic clock. */
 	uint64_t (*now)(struct fabric_endpoint *ep);
@@ -119,6 +178,8 @@ struct fabric_endpoint {
 	uint64_t pool_bytes; /* length of what can be accessed */
 	uint32_t features;
 	uint32_t read_only; /* 1: WRITE, CAS and FAA would be refused */
+	uint32_t notices;   /* that have come: a region that somebody waits for was notified */
+	bool listening;     /* somebody waits for one: the caller's */
 };
 
 static inline int fabric_post(struct fabric_endpoint *ep, const struct fabric_request *requests,
@@ -143,14 +204,36 @@ static inline uint64_t fabric_now(struct fabric_endpoint *ep)
 
 /* ---- connecting ------------------------------------------------------------------------------ */
 
+#define FABRIC_PORT 7477u /* where tarnd listens for RDMA, when nothing else is said */
+
+/* What can be said of an RDMA connection; shared memory has no use for it. */
+struct fabric_settings {
+	int16_t ack_timeout;   /* 1 to 31: 4.096 us * 2^n; 0: chosen */
+	int16_t retries;       /* 0 to 7; -1: chosen */
+	int16_t tos;           /* type of service, 0 to 255; -1: the system's */
+	int16_t service_level; /* 0 to 15; -1: the path's */
+	int16_t gid_index;     /* -1: the one that belongs to the address */
+	/* path MTU: 256, 512, 1024, 2048 or 4096, the same on both sides; 0: the path's */
+	uint16_t mtu;
+	uint32_t spin_us; /* how long a wait polls before it sleeps */
+};
+#define FABRIC_SPIN_US 200u
+#define FABRIC_SETTINGS_INIT                                                    \
+	{                                                                       \
+		.retries = -1, .tos = -1, .service_level = -1, .gid_index = -1, \
+		.spin_us = FABRIC_SPIN_US                                       \
+	}
+
 /*
  * Where and with what: the request and reply are those of wire.h, which transports carry but don't
  * read.
  */
 struct fabric_address {
-	const char *path; /* unix socket; NULL when host is given */
-	const char *host;
-	uint16_t port;
+	const char *path;   /* unix socket; NULL when host is given */
+	const char *host;   /* name or address; IPv6 without brackets, a scope as in fe80::1%eth0 */
+	uint16_t port;      /* 0: FABRIC_PORT */
+	const char *source; /* local address to connect from; NULL: the route decides */
+	struct fabric_settings settings;
 };
 
 /*
@@ -167,6 +250,7 @@ struct fabric_transport {
 };
 
 extern const struct fabric_transport fabric_shm_transport;
+extern const struct fabric_transport fabric_verbs_transport;
 
 /* The transport for an address, or NULL when this build has none. */
 const struct fabric_transport *fabric_transport_for(const struct fabric_address *address);

@@ -54,22 +54,55 @@ static uint64_t rank_of(uint64_t count, double percent)
 	return (double)rank < exact ? rank + 1 : rank;
 }
 
-uint64_t hist_percentile(const struct hist *h, double percent)
+static struct hist_line line_at(const struct hist *h, double percent)
 {
-	uint64_t seen = 0, rank, middle;
+	struct hist_line line = {.percent = percent, .value_ns = h->max_ns};
+	uint64_t rank = rank_of(h->count, percent), middle;
 
-	if (h->count == 0)
-		return 0;
-	rank = rank_of(h->count, percent);
-	for (unsigned int i = 0; i < HIST_BUCKETS; i++) {
-		seen += h->buckets[i];
-		if (seen < rank)
+	for (unsigned int i = 0; h->count > 0 && i < HIST_BUCKETS; i++) {
+		line.count += h->buckets[i];
+		if (line.count < rank)
 			continue;
 		/* The highest bucket's middle may lie above what was ever added. */
 		middle = bucket_middle(i);
-		return middle < h->max_ns ? middle : h->max_ns;
+		if (middle < h->max_ns)
+			line.value_ns = middle;
+		break;
 	}
-	return h->max_ns;
+	return line;
+}
+
+uint64_t hist_percentile(const struct hist *h, double percent)
+{
+	return line_at(h, percent).value_ns;
+}
+
+bool hist_next_line(const struct hist *h, struct hist_line *inout_line)
+{
+	double next = 0, ticks = HIST_LINES;
+
+	if (h->count == 0 || inout_line->percent >= 100)
+		return false;
+	if (inout_line->percent >= 0) {
+		/* as many lines in 0 to 50 as in 50 to 75, in 75 to 87.5 and so on */
+		for (double left = 100 - inout_line->percent; left <= 100 && ticks < 1e15; left *= 2)
+			ticks *= 2;
+		next = inout_line->percent + 100 / ticks;
+	}
+	/* All values have come: what is left is one line that says so. */
+	if (inout_line->count == h->count || next > 100)
+		next = 100;
+	*inout_line = line_at(h, next);
+	return true;
+}
+
+uint64_t hist_count_below(const struct hist *h, uint64_t ns)
+{
+	uint64_t count = 0;
+
+	for (unsigned int i = 0; i < hist_bucket(ns); i++)
+		count += h->buckets[i];
+	return count;
 }
 
 uint64_t hist_count(const struct hist *h)

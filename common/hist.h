@@ -8,6 +8,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #define HIST_SUB_BITS 6
@@ -50,6 +51,23 @@ void hist_merge(struct hist *h, const struct hist *from);
 
 /* The smallest value that percent (0 to 100) of all values do not exceed, as its bucket's middle; 0 if empty. */
 uint64_t hist_percentile(const struct hist *h, double percent);
+
+/* A line of a table of percentiles. */
+struct hist_line {
+	double percent;    /* 0 to 100; before the first line: -1 */
+	uint64_t value_ns; /* as hist_percentile() gives it */
+	uint64_t count;    /* of values up to it, all of its bucket included */
+};
+
+/*
+ * The next line, as HdrHistogram's tables have them: HIST_LINES of them for each halving of what is left to 100
+ * percent, so that 99.9 and 99.999 are as near to each other as 50 and 99 are. The last one is 100. False: no more.
+ */
+#define HIST_LINES 5u
+bool hist_next_line(const struct hist *h, struct hist_line *inout_line);
+
+/* How many values are in the buckets below that of `ns`. */
+uint64_t hist_count_below(const struct hist *h, uint64_t ns);
 
 uint64_t hist_count(const struct hist *h);
 uint64_t hist_max(const struct hist *h);  /* exact; 0 if empty */

@@ -108,12 +108,47 @@ bool layout_block_valid(const struct layout_block *block, uint64_t bytes, uint64
 	       layout_block_checksum(block, offset) == block->checksum;
 }
 
+/*
+ * Which of 16 parts of the index a key belongs to, for 23 evenly distributed bits. The parts are unequal
+ * on purpose, the i-th 2^(1/16) times as large as the one before: else all subtables would fill up and
+ * split at the same time, and the index be half empty behind that (G. N. N. Martin: Spiral Storage,
+ * 1979). The i-th part begins at 2^23 * (2^(i/16) - 1). Backwards, so that it is so from the first split on.
+ */
+static uint32_t part_of(uint32_t bits)
+{
+	static const uint32_t begins[16] = {0,       371395,  759234,  1164243, 1587184, 2028850,
+					    2490071, 2971711, 3474675, 3999908, 4548394, 5121164,
+					    5719293, 6343903, 6996167, 7677309};
+	static const uint8_t backwards[16] = {0, 8, 4, 12, 2, 10, 6, 14, 1, 9, 5, 13, 3, 11, 7, 15};
+	uint32_t part = 0;
+
+	for (uint32_t step = 8; step; step /= 2)
+		if (bits >= begins[part + step])
+			part += step;
+	return backwards[part];
+}
+
 struct layout_hash layout_hash_key(const void *key, size_t bytes, uint64_t seed)
 {
 	XXH128_hash_t h = XXH3_128bits_withSeed(key, bytes, seed);
+	/* 23 bits that pick nothing else */
+	uint32_t part = part_of((uint32_t)(h.high64 >> 41));
 
-	return (struct layout_hash){.low = h.low64, .high = h.high64};
+	return (struct layout_hash){.low = (h.low64 & ~0xfull) | part, .high = h.high64};
 }
+
+uint32_t layout_owner(const uint8_t *key_id, size_t bytes)
+{
+	uint32_t tag;
+
+	if (key_id[0] == 0)
+		return 0;
+	tag = (uint32_t)XXH3_64bits(key_id, bytes);
+	return tag ? tag : 1;
+}
+
+/* A new pool's index gets one of so many pages, or one. */
+#define INDEX_SHARE 256u
 
 /* ---- making a pool --------------------------------------------------------------------------- */
 
@@ -164,6 +199,39 @@ static uint64_t place_parts(struct layout_superblock *sb, uint32_t npages)
 	return sb->pages_offset + (uint64_t)npages * LAYOUT_PAGE_BYTES;
 }
 
+static uint32_t depth_limit(uint64_t pool_bytes)
+{
+	uint32_t depth = log2_up(pool_bytes / LAYOUT_PAGE_BYTES);
+
+	return depth < LAYOUT_MAX_DEPTH ? depth : LAYOUT_MAX_DEPTH;
+}
+
+/* Places every part, with as many pages as there is room for; returns their number. */
+static uint32_t fit_parts(struct layout_superblock *sb, uint64_t pool_bytes)
+{
+	uint32_t npages = (uint32_t)(pool_bytes / LAYOUT_PAGE_BYTES);
+
+	while (npages && place_parts(sb, npages) > pool_bytes)
+		npages--;
+	return npages;
+}
+
+bool layout_geometry_usual(const struct layout_geometry *g)
+{
+	struct layout_superblock sb = {.max_clients = g->max_clients,
+				       .max_depth = depth_limit(g->pool_bytes)};
+
+	return fit_parts(&sb, g->pool_bytes) == g->npages && sb.max_depth == g->max_depth &&
+	       sb.ring_entries == g->ring_entries &&
+	       sb.client_table_offset == g->client_table_offset &&
+	       sb.page_table_offset == g->page_table_offset &&
+	       sb.ready_rings_offset == g->ready_rings_offset &&
+	       sb.directory_offset == g->directory_offset &&
+	       sb.free_map_offset == g->free_map_offset &&
+	       sb.reference_map_offset == g->reference_map_offset &&
+	       sb.pages_offset == g->pages_offset;
+}
+
 static int plan_check(const struct layout_plan *plan)
 {
 	if (plan->pool_bytes % LAYOUT_PAGE_BYTES || plan->pool_bytes < 4 * LAYOUT_PAGE_BYTES ||
@@ -204,6 +272,8 @@ static void superblock_fill(struct layout_superblock *sb, const struct layout_pl
 	sb->grace_ns = plan->grace_ns;
 	sb->max_value_bytes = plan->max_value_bytes;
 	sb->created_ms = plan->created_ms;
+	sb->mode = plan->mode;
+	sb->reference_sample = plan->reference_sample;
 	sb->epoch = 1;
 }
 
@@ -231,21 +301,25 @@ static void index_format(uint8_t *base, const struct layout_superblock *sb)
 	}
 }
 
+/* A small index: it grows while clients work, and faster when it has several subtables already. */
+static uint32_t default_depth(uint32_t npages)
+{
+	return npages < INDEX_SHARE ? 0 : log2_up(npages / INDEX_SHARE + 1) - 1;
+}
+
 int layout_format(void *base, const struct layout_plan *plan)
 {
 	struct layout_superblock *sb = base;
-	uint64_t keys = plan->keys ? plan->keys : plan->pool_bytes / 256;
+	uint64_t keys = plan->keys;
 	uint32_t npages, depth;
 	int ret = plan_check(plan);
 
 	if (ret < 0)
 		return ret;
 	superblock_fill(sb, plan);
-	depth = layout_index_depth(keys, sb->groups);
 	npages = (uint32_t)(plan->pool_bytes / LAYOUT_PAGE_BYTES);
-	sb->max_depth = log2_up(npages);
-	if (sb->max_depth > LAYOUT_MAX_DEPTH)
-		sb->max_depth = LAYOUT_MAX_DEPTH;
+	depth = keys ? layout_index_depth(keys, sb->groups) : default_depth(npages);
+	sb->max_depth = depth_limit(plan->pool_bytes);
 	if (depth > sb->max_depth || 1ull << depth > npages / 2)
 		return err_set(
 			-EINVAL,
@@ -253,8 +327,7 @@ int layout_format(void *base, const struct layout_plan *plan)
 			"enlarge the pool (size) or expect fewer keys (keys)",
 			(unsigned long long)keys, (unsigned long long)plan->pool_bytes);
 	sb->global_depth = depth;
-	while (npages && place_parts(sb, npages) > plan->pool_bytes)
-		npages--;
+	npages = fit_parts(sb, plan->pool_bytes);
 	if (npages < (1u << depth) + 1)
 		return err_set(-EINVAL,
 			       "pool size %llu: too small for its tables (%u clients); enlarge it "
@@ -276,7 +349,7 @@ static bool numbers_valid(const struct layout_superblock *sb)
 	       sb->max_depth <= LAYOUT_MAX_DEPTH && sb->global_depth <= sb->max_depth &&
 	       sb->groups >= 1 && sb->groups <= LAYOUT_MAX_GROUPS &&
 	       sb->classes == LAYOUT_CLASSES && sb->atomics <= LAYOUT_ATOMICS_NIC &&
-	       sb->max_value_bytes <= LAYOUT_MAX_VALUE_BYTES;
+	       sb->mode <= LAYOUT_MODE_CACHE && sb->max_value_bytes <= LAYOUT_MAX_VALUE_BYTES;
 }
 
 static bool times_valid(const struct layout_superblock *sb)
@@ -340,6 +413,8 @@ static void geometry_fill(const struct layout_superblock *sb, struct layout_geom
 		.max_depth = sb->max_depth,
 		.groups = sb->groups,
 		.atomics = sb->atomics,
+		.mode = sb->mode,
+		.reference_sample = sb->reference_sample,
 		.deadline_ns = sb->deadline_ns,
 		.epoch_ns = sb->epoch_ns,
 		.grace_ns = sb->grace_ns,

@@ -20,7 +20,7 @@
 #endif
 
 #define LAYOUT_MAGIC   0x4c4f4f504e524154ull /* "TARNPOOL" */
-#define LAYOUT_VERSION 1u
+#define LAYOUT_VERSION 2u
 
 #define LAYOUT_SUPERBLOCK_BYTES 4096u
 #define LAYOUT_CLIENT_BYTES     1024u
@@ -42,9 +42,15 @@ enum layout_atomics {
 	LAYOUT_ATOMICS_NIC = 1, /* every CAS and FAA goes through one RDMA device */
 };
 
+enum layout_mode {
+	LAYOUT_MODE_STORE = 0, /* a full pool refuses puts */
+	LAYOUT_MODE_CACHE = 1, /* a full pool evicts */
+};
+
 /*
  * All fields are written before the first client sees the pool, but global_depth (the daemon, when
- * the directory doubles), epoch (the daemon) and page_cursor (clients, by FAA).
+ * the directory doubles), last_client_id and clean_ms (the daemon), epoch (the daemon) and
+ * page_cursor (clients, by FAA).
  */
 struct layout_superblock {
 	uint64_t magic;
@@ -74,7 +80,14 @@ struct layout_superblock {
 	uint64_t grace_ns;    /* G */
 	uint64_t max_value_bytes;
 	uint64_t created_ms; /* wall clock */
-	uint8_t reserved1[1024 - 192];
+	uint32_t mode;       /* enum layout_mode */
+	/* Clients mark one of so many hits in the reference map; 0: none. */
+	uint32_t reference_sample;
+	/* None above it has been given out: never the same twice in the life of a pool. */
+	uint64_t last_client_id;
+	uint64_t clean_ms;       /* wall clock of the daemon's orderly end; 0: it is at work, or was killed */
+	uint8_t host_boot_id[16];  /* /proc/sys/kernel/random/boot_id when it was opened last */
+	uint8_t reserved1[1024 - 232];
 	uint64_t epoch; /* own cache line; starts at 1 */
 	uint8_t reserved2[56];
 	uint64_t page_cursor; /* own cache line */
@@ -85,6 +98,7 @@ static_assert(offsetof(struct layout_superblock, pool_bytes) == 48, "superblock"
 static_assert(offsetof(struct layout_superblock, pages_offset) == 112, "superblock");
 static_assert(offsetof(struct layout_superblock, global_depth) == 136, "superblock");
 static_assert(offsetof(struct layout_superblock, created_ms) == 184, "superblock");
+static_assert(offsetof(struct layout_superblock, clean_ms) == 208, "superblock");
 static_assert(offsetof(struct layout_superblock, epoch) == 1024, "epoch has its own cache line");
 static_assert(offsetof(struct layout_superblock, page_cursor) == 1088,
 	      "page cursor has its own cache line");
@@ -116,6 +130,18 @@ struct layout_telemetry {
 	uint64_t put_latency[LAYOUT_LATENCY_BUCKETS]; /* puts, deletes and adds */
 };
 
+/* What a client's access key has used up; while a bit is set the client does without. */
+enum layout_limit {
+	LAYOUT_LIMIT_KEYS = 1,  /* no new keys */
+	LAYOUT_LIMIT_BYTES = 2, /* no new keys, no larger values */
+	LAYOUT_LIMIT_PAGES = 4, /* no more pages */
+};
+struct layout_quota {
+	uint64_t keys;
+	uint64_t bytes; /* of keys and values */
+	uint64_t pages; /* that its clients own at a time */
+};
+
 struct layout_client {
 	/* written by the daemon */
 	uint32_t state; /* enum layout_client_state */
@@ -129,12 +155,16 @@ struct layout_client {
 	uint64_t quiescence; /* section 4, "retire" */
 	uint8_t reserved1[56];
 	struct layout_telemetry telemetry;
-	uint8_t reserved2[LAYOUT_CLIENT_BYTES - 128 - sizeof(struct layout_telemetry)];
+	/* written by the daemon: of the client's access key, for messages; quota 0: none */
+	uint64_t limits; /* bits of enum layout_limit */
+	struct layout_quota quota, used;
+	uint8_t reserved2[LAYOUT_CLIENT_BYTES - 184 - sizeof(struct layout_telemetry)];
 };
 static_assert(sizeof(struct layout_client) == LAYOUT_CLIENT_BYTES, "client slot");
 static_assert(offsetof(struct layout_client, quiescence) == 64,
 	      "client's words apart from the daemon's");
 static_assert(offsetof(struct layout_client, telemetry) == 128, "client slot");
+static_assert(offsetof(struct layout_client, limits) % 64 == 0, "limits have a cache line of their own");
 
 /* ---- slot word: state:3 | fp:9 | class:5 | gen:12 | off:35, from the lowest bit -------------- */
 
@@ -180,6 +210,18 @@ static inline uint64_t layout_slot_with_state(uint64_t word, enum layout_slot_st
 {
 	return (word & ~7ull) | (uint64_t)state;
 }
+/*
+ * A tombstone keeps fp and says, in the place of class, in the split of which depth the slot moved:
+ * it concerns only keys whose hash has that bit set.
+ */
+static inline uint64_t layout_tombstone_make(uint32_t fp, uint32_t depth)
+{
+	return layout_slot_make(LAYOUT_SLOT_MOVED, fp, depth, 0, 0);
+}
+static inline uint32_t layout_tombstone_depth(uint64_t word)
+{
+	return layout_slot_class(word);
+}
 
 /* ---- buckets, groups, subtables -------------------------------------------------------------- */
 
@@ -194,6 +236,15 @@ struct layout_bucket {
 	uint64_t slots[LAYOUT_BUCKET_SLOTS];
 };
 static_assert(sizeof(struct layout_bucket) == LAYOUT_BUCKET_BYTES, "bucket");
+
+/* Of a header: is a split of the subtable under way? */
+enum layout_split {
+	LAYOUT_SPLIT_NONE = 0,
+	LAYOUT_SPLIT_OLD = 1, /* keys whose hash has the bit `depth` set move to the new subtable */
+	LAYOUT_SPLIT_NEW = 2, /* they move to here */
+	/* of the new one: all of them are here, since a moment ago: what was read before may lack some */
+	LAYOUT_SPLIT_FILLED = 3,
+};
 
 /* Header: suffix:32 | depth:6 | split:2 | version:24, from the lowest bit. */
 static inline uint64_t layout_header_make(uint32_t suffix, uint32_t depth, uint32_t split,
@@ -290,6 +341,10 @@ static inline uint64_t layout_page_next(uint64_t word, enum layout_page_state st
 	return layout_page_make(state, class, owner, layout_page_generation(word) + 1);
 }
 
+/* ---- reference map: a byte of a hit, taken down by one at each visit of the eviction's hand ---- */
+
+#define LAYOUT_REFERENCED 7u
+
 /* ---- free map -------------------------------------------------------------------------------- */
 
 enum layout_free { LAYOUT_FREE_AGED = 0, LAYOUT_FREE_IN_USE = 1, LAYOUT_FREE_RETIRED = 2 };
@@ -327,7 +382,8 @@ struct layout_block {
 	/* of the value; a large value's list of extents has layout_extents() entries */
 	uint64_t value_length;
 	uint32_t user_flags;
-	uint32_t writer; /* client id */
+	/* layout_owner() of the writer's access key; who wrote it is in the stamp */
+	uint32_t owner;
 	uint64_t stamp;  /* client id << 32 | sequence number */
 	uint64_t expiry; /* first epoch in which the block counts as missing; 0: never */
 };
@@ -436,6 +492,12 @@ static inline bool layout_class_is_counter(uint32_t class)
 	return class == LAYOUT_CLASS_COUNTER || class == LAYOUT_CLASS_COUNTER_LARGE;
 }
 
+/*
+ * Tag of the access key that a block is charged to: of the key's id of `bytes` bytes, padded with
+ * zeros; 0: none.
+ */
+uint32_t layout_owner(const uint8_t *key_id, size_t bytes);
+
 /* ---- hash ------------------------------------------------------------------------------------ */
 
 struct layout_hash {
@@ -469,7 +531,7 @@ struct layout_geometry {
 	uint64_t pool_bytes, hash_seed, incarnation, boot_id;
 	uint64_t client_table_offset, page_table_offset, ready_rings_offset, directory_offset;
 	uint64_t free_map_offset, reference_map_offset, pages_offset;
-	uint32_t max_clients, npages, ring_entries, max_depth, groups, atomics;
+	uint32_t max_clients, npages, ring_entries, max_depth, groups, atomics, mode, reference_sample;
 	uint64_t deadline_ns, epoch_ns, grace_ns, max_value_bytes;
 };
 
@@ -479,10 +541,11 @@ uint32_t layout_index_depth(uint64_t keys, uint32_t groups);
 /* What a pool is made for. */
 struct layout_plan {
 	uint64_t pool_bytes;  /* multiple of LAYOUT_PAGE_BYTES */
-	uint64_t keys;        /* expected number of keys; 0: one per 256 bytes of pool */
+	uint64_t keys;        /* for which the index has room at first; 0: a small index, which grows */
 	uint32_t max_clients; /* 1 to LAYOUT_MAX_CLIENTS */
 	uint32_t groups;      /* 0: as many as fit; less only for tests */
 	uint32_t atomics;
+	uint32_t mode, reference_sample;
 	uint64_t deadline_ns, epoch_ns, grace_ns, max_value_bytes;
 	uint64_t hash_seed, incarnation, boot_id, created_ms;
 	uint8_t pool_id[16];
@@ -500,6 +563,12 @@ int layout_format(void *base, const struct layout_plan *plan);
  */
 int layout_superblock_check(const struct layout_superblock *superblock, uint64_t pool_bytes,
 			    struct layout_geometry *ret_geometry);
+
+/*
+ * Are all parts where layout_format() puts them in a pool of this size and number of clients? Else
+ * the superblock is not as it was made.
+ */
+bool layout_geometry_usual(const struct layout_geometry *geometry);
 
 static inline uint64_t layout_client_offset(const struct layout_geometry *g, uint32_t slot)
 {
@@ -530,6 +599,11 @@ static inline uint64_t layout_free_map_offset(const struct layout_geometry *g,
 					      uint64_t block_offset)
 {
 	return g->free_map_offset + (block_offset - g->pages_offset) / LAYOUT_UNIT;
+}
+static inline uint64_t layout_reference_offset(const struct layout_geometry *g,
+					       uint64_t block_offset)
+{
+	return g->reference_map_offset + (block_offset - g->pages_offset) / LAYOUT_REFERENCE_UNIT;
 }
 /*
  * Can a slot word (or an extent's) name this block: inside the pages, a real class, at a block's

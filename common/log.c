@@ -43,6 +43,8 @@ void log_init(struct log *log, int fd, enum log_level level)
 	log->fd = fd;
 	/* relaxed: nobody else has the struct yet */
 	atomic_store_explicit(&log->lost, 0, memory_order_relaxed);
+	log->journal = "/run/systemd/journal/socket";
+	memset(log->limits, 0, sizeof(log->limits));
 	log->format = is_journal(fd) ? LOG_FORMAT_JOURNAL : LOG_FORMAT_PLAIN;
 	log_set_level(log, level);
 }
@@ -137,6 +139,18 @@ static void line_add_escaped(struct line *line, const char *text)
 		size = 1;
 		line_add(line, escape, (size_t)snprintf(escape, sizeof(escape), "\\x%02x", *s));
 	}
+}
+
+const char *log_escape(char *buffer, size_t bytes, const char *text)
+{
+	struct line line = {.length = 0};
+	size_t length;
+
+	line_add_escaped(&line, text);
+	length = line.length < bytes ? line.length : bytes - 1;
+	memcpy(buffer, line.bytes, length);
+	buffer[length] = '\0';
+	return buffer;
 }
 
 static void line_end(struct line *line)

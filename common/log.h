@@ -15,6 +15,8 @@
 
 #include <stdarg.h>
 #include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
 
 /* As syslog's numbers, so that the journal's prefix is the level itself. */
 enum log_level {
@@ -33,11 +35,20 @@ enum log_format {
 /* A line has at most this many bytes with its newline; longer ones end in "...". */
 #define LOG_LINE_BYTES 2048
 
+#define LOG_EVENTS 32 /* kinds that a program may tell apart (daemon/event.h) */
+
+struct log_limit {
+	uint64_t began_ns;
+	unsigned lines, dropped;
+};
+
 struct log {
 	_Atomic int level; /* what is above is dropped; log_set_level() may be called while others write */
 	enum log_format format;
 	int fd; /* not owned */
 	_Atomic unsigned lost; /* lines dropped since the last one that was written */
+	const char *journal;   /* where journald takes messages with fields */
+	struct log_limit limits[LOG_EVENTS]; /* of one thread: daemon/event.c's */
 };
 
 /* Writes to fd; in the journal's format if fd is the journal's stream (JOURNAL_STREAM names its device and inode). */
@@ -59,6 +70,9 @@ void log_write(const struct log *log, enum log_level level, const char *fmt, ...
 	__attribute__((format(printf, 3, 4)));
 void log_vwrite(const struct log *log, enum log_level level, const char *fmt, va_list args)
 	__attribute__((format(printf, 3, 0)));
+
+/* The text as it would stand in a line, cut to bytes - 1. Returns buffer. */
+const char *log_escape(char *buffer, size_t bytes, const char *text);
 
 static inline int log_wants(const struct log *log, enum log_level level)
 {

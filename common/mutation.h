@@ -2,9 +2,9 @@
 /*
  * mutation.h - protections that a test build can remove, one at a time
  *
- * -DTARN_MUTATION=MUTATION_... builds the client without one protection of docs/protocol.md; `make
- * check-mutations` fails unless the simulation notices each. In a real build every MUTATED() is the
- * constant 0 and vanishes.
+ * Built with TARN_MUTATIONS client and daemon do without one protection of docs/protocol.md, tarn_mutation;
+ * `make check-mutations` fails unless the simulation notices each, in schedules of the kind in brackets
+ * or of all kinds. In a real build every MUTATED() is the constant 0 and vanishes.
  */
 #ifndef TARN_MUTATION_H
 #define TARN_MUTATION_H
@@ -13,18 +13,62 @@
 #define MUTATION_PENDING_REREAD  1 /* insert does not look for rivals after its slot is pending */
 #define MUTATION_KILL_RULE       2 /* insert commits although it could not kill a rival */
 #define MUTATION_CHECKSUM        3 /* checksums are not compared */
-#define MUTATION_DEADLINE        4 /* T1: an operation goes on with what it read too long ago */
+#define MUTATION_DEADLINE        4 /* [wrap] T1: an operation goes on with what it read too long ago */
 #define MUTATION_GENERATION      5 /* slot words carry generation 0 */
 #define MUTATION_GRACE           6 /* T2: retired blocks are handed out again at once */
 #define MUTATION_PENDING_VISIBLE 7 /* readers accept a pending slot */
 #define MUTATION_LOWER_RIVAL     8 /* insert ignores pending rivals at lower positions */
 #define MUTATION_COMMITTED_RIVAL 9 /* insert ignores a committed rival that its second read shows */
 #define MUTATION_KEY_COMPARE     10 /* a fingerprint is taken for the key */
-#define MUTATION_LAST            10
+#define MUTATION_KEEPER_GRACE    11 /* [reuse] T2: the daemon ages what is retired at once */
+#define MUTATION_COUNTERS        12 /* [counter] a counter's block is aged though somebody may still owe an FAA */
+#define MUTATION_QUIESCENCE      13 /* [sweep] the sweep waits for no connection */
+#define MUTATION_SWEEP_ORDER     14 /* [sweep] the map is looked at after the index was walked over */
+#define MUTATION_SWEEP_WORD      15 /* [sweep] pages that have had an owner meanwhile are swept, too */
+#define MUTATION_HAND_BACK       16 /* [memory] a page is handed back before its map was written */
+#define MUTATION_FENCE           17 /* [sweep] a client's pages are orphans before it is fenced */
+#define MUTATION_ADOPT_RETIRED   18 /* a claimed page's retired blocks are used at once */
+#define MUTATION_RECONNECT       19 /* [sweep] a client keeps its pages when it connects again */
+#define MUTATION_CLIENT_ID       20 /* [restart] client ids are given out again */
+#define MUTATION_SLOT_REUSE      21 /* [sweep] a client-table slot is given out again while pages name it */
+#define MUTATION_SPLIT_FLAG      22 /* [grow] a split moves slots without a flag in the headers */
+#define MUTATION_TOMBSTONE       23 /* [grow] a moved slot is empty at once */
+#define MUTATION_FLAG_REREAD     24 /* [grow] insert does not look at the headers behind its pending slot */
+#define MUTATION_UNFENCED        25 /* [restart] a daemon that starts forgets those who have the pool mapped */
+#define MUTATION_EVICT_RETIRE    26 /* [evict] an evicted block is aged at once */
+#define MUTATION_SECOND_RAISE    27 /* [sweep] who waits for the quiescence counts waits for one raise of each */
+#define MUTATION_UNPUBLISHED     28 /* [pieces] a page is handed back with blocks in hand that nothing names yet */
+#define MUTATION_SWEEP_MOVED     29 /* [move] the sweep is not told of what a split moves */
+#define MUTATION_TICKET          30 /* [memory] an entry of a ready ring counts whatever ticket it carries */
+#define MUTATION_PATIENCE        31 /* [death] a dead rival's pending slot is left alone for four times as long */
+#define MUTATION_PIPE_RAISE      32 /* [pipeline] the count is raised though operations owe something since the last raise */
+#define MUTATION_PIPE_PUTS       33 /* [pipeline] puts with a condition are taken for written under another one, too */
+#define MUTATION_PIPE_AGAIN      34 /* [pipeline] a write that may have taken effect is made again */
+#define MUTATION_LAST            34
 
-#ifndef TARN_MUTATION
-#define TARN_MUTATION MUTATION_NONE
+/* docs/sync.md; tests/sim/test-sync has to notice these */
+#define MUTATION_SYNC_FIRST       101
+#define MUTATION_SYNC_ARM         101 /* a waiter does not say that it sleeps */
+#define MUTATION_SYNC_WAKE        102 /* those who sleep are not notified */
+#define MUTATION_LOCK_PATIENCE    103 /* a lock is taken over after half of the lease */
+#define MUTATION_LOCK_TOKEN       104 /* taking the lock does not raise the token */
+#define MUTATION_LOCK_AMBIGUOUS   105 /* what may have taken the lock is taken for having done so */
+#define MUTATION_LOCK_OVERTAKEN   106 /* renewing a lock that was taken over seems to work */
+#define MUTATION_QUEUE_CHECKSUM   107 /* messages have no checksum */
+#define MUTATION_QUEUE_CLOSE      108 /* a message that may have been sent is sent again */
+#define MUTATION_QUEUE_QUARANTINE 109 /* a slot that was skipped is used again in the next lap */
+#define MUTATION_QUEUE_TAKE       110 /* a message is delivered though another one has consumed it */
+#define MUTATION_QUEUE_SKIP       111 /* a position is skipped without closing its slot */
+#define MUTATION_QUEUE_REREAD     112 /* a torn read is taken for damage */
+#define MUTATION_QUEUE_FULL       113 /* producers do not look whether the queue is full */
+#define MUTATION_BARRIER_ALL      114 /* the barrier does not wait for party 0 */
+#define MUTATION_SYNC_LAST        114
+
+#ifdef TARN_MUTATIONS
+extern int tarn_mutation; /* test-sim.c */
+#define MUTATED(mutation) (tarn_mutation == (mutation))
+#else
+#define MUTATED(mutation) 0
 #endif
-#define MUTATED(mutation) (TARN_MUTATION == (mutation))
 
 #endif

@@ -13,86 +13,8 @@
 
 #include "err.h"
 #include "layout.h"
+#include "wire-bytes.h"
 #include "wire.h"
-
-/* A place in a buffer whose length the caller has checked. */
-struct writer {
-	uint8_t *at;
-};
-
-struct reader {
-	const uint8_t *at;
-};
-
-static void put_uint(struct writer *writer, uint64_t value, unsigned int bytes)
-{
-	for (unsigned int i = 0; i < bytes; i++)
-		*writer->at++ = (uint8_t)(value >> (8 * i));
-}
-
-static void put_bytes(struct writer *writer, const void *from, size_t bytes)
-{
-	memcpy(writer->at, from, bytes);
-	writer->at += bytes;
-}
-
-static void put_zeros(struct writer *writer, size_t bytes)
-{
-	memset(writer->at, 0, bytes);
-	writer->at += bytes;
-}
-
-static uint64_t get_uint(struct reader *reader, unsigned int bytes)
-{
-	uint64_t value = 0;
-
-	for (unsigned int i = 0; i < bytes; i++)
-		value |= (uint64_t)*reader->at++ << (8 * i);
-	return value;
-}
-
-static uint8_t get8(struct reader *reader)
-{
-	return (uint8_t)get_uint(reader, 1);
-}
-
-static uint16_t get16(struct reader *reader)
-{
-	return (uint16_t)get_uint(reader, 2);
-}
-
-static uint32_t get32(struct reader *reader)
-{
-	return (uint32_t)get_uint(reader, 4);
-}
-
-static void get_bytes(struct reader *reader, void *to, size_t bytes)
-{
-	memcpy(to, reader->at, bytes);
-	reader->at += bytes;
-}
-
-/* Reserved bytes are written as zero and ignored when read: a later version may give them a
- * meaning. */
-static void skip(struct reader *reader, size_t bytes)
-{
-	reader->at += bytes;
-}
-
-static bool all_zero(const uint8_t *at, size_t bytes)
-{
-	for (size_t i = 0; i < bytes; i++)
-		if (at[i])
-			return false;
-	return true;
-}
-
-static int check_length(const char *what, size_t bytes, size_t expected)
-{
-	if (bytes == expected)
-		return 0;
-	return err_set(-TARN_EPROTO, "%s of %zu bytes, it has %zu", what, bytes, expected);
-}
 
 static int check_magic(const char *what, struct reader *reader, size_t bytes, uint32_t expected)
 {
@@ -254,7 +176,8 @@ static int regions_check(const struct wire_reply *reply)
 				       region->flags);
 		sum += region->length;
 	}
-	if (sum != reply->pool_bytes)
+	if (sum > reply->pool_bytes ||
+	    (sum < reply->pool_bytes && reply->region_count < WIRE_REGIONS))
 		return err_set(-TARN_EPROTO,
 			       "handshake reply: regions of %llu bytes for a pool of %llu",
 			       (unsigned long long)sum, (unsigned long long)reply->pool_bytes);
@@ -385,12 +308,14 @@ const char *wire_reason_text(uint16_t reason)
 		return "the key's secret is not the daemon's: compare the key file with the "
 		       "daemon's";
 	case WIRE_REASON_TIME:
-		return "the clocks of client and daemon differ by more than 5 minutes: set them";
+		return "the clocks of client and daemon differ by more than 5 minutes, or by the "
+		       "client's clock this daemon has not started yet: set them";
 	case WIRE_REASON_ROLE:
 		return "the key may only read: open with readonly=1 or use another key";
 	case WIRE_REASON_CLIENTS:
-		return "the pool has its highest number of clients: close some, or raise "
-		       "max_clients in tarnd.conf";
+		return "the pool or its listener has its highest number of clients: close some, "
+		       "or raise max_clients (of the pool; of an RDMA listener max_connections) "
+		       "in tarnd.conf";
 	case WIRE_REASON_SHUTDOWN:
 		return "the daemon is stopping";
 	case WIRE_REASON_MALFORMED:
@@ -398,6 +323,18 @@ const char *wire_reason_text(uint16_t reason)
 		       "the daemon?";
 	case WIRE_REASON_INTERNAL:
 		return "the daemon failed: its log says why";
+	case WIRE_REASON_BUSY:
+		return "too many connect at once: try again in a moment";
+	case WIRE_REASON_REPLAY:
+		return "this very request has been used before: somebody replays it, or two "
+		       "clients draw the same random numbers";
+	case WIRE_REASON_ADDRESS:
+		return "too many connections from this address: close some, or raise "
+		       "max_per_address in tarnd.conf";
+	case WIRE_REASON_TRANSPORT:
+		return "the pool is not offered at this listener (connect to one that the pool's "
+		       "listen setting in tarnd.conf names), or over shared memory for reading only "
+		       "(its atomic operations are done by an RDMA device)";
 	}
 	return "for a reason that this version does not know: upgrade the client";
 }
@@ -414,6 +351,7 @@ int wire_reason_code(uint16_t reason)
 	case WIRE_REASON_BAD_MAC:
 	case WIRE_REASON_TIME:
 	case WIRE_REASON_ROLE:
+	case WIRE_REASON_REPLAY:
 		return -TARN_EAUTH;
 	case WIRE_REASON_MALFORMED:
 		return -TARN_EPROTO;
@@ -421,6 +359,9 @@ int wire_reason_code(uint16_t reason)
 	case WIRE_REASON_CLIENTS:
 	case WIRE_REASON_SHUTDOWN:
 	case WIRE_REASON_INTERNAL:
+	case WIRE_REASON_BUSY:
+	case WIRE_REASON_ADDRESS:
+	case WIRE_REASON_TRANSPORT:
 		return -TARN_EREFUSED;
 	}
 	return -TARN_EREFUSED;
@@ -436,12 +377,19 @@ void wire_rpc_encode(const struct wire_rpc *rpc, uint8_t buffer[WIRE_RPC_BYTES])
 	put_uint(&w, rpc->type, 1);
 	put_zeros(&w, 3);
 	put_uint(&w, rpc->tag, 4);
-	if (rpc->type == WIRE_RPC_PAGE)
+	if (rpc->type == WIRE_RPC_PAGE || rpc->type == WIRE_RPC_REGION ||
+	    rpc->type == WIRE_RPC_GROW)
 		put_uint(&w, rpc->class, 4);
-	if (rpc->type == WIRE_RPC_ADD) {
+	if (rpc->type == WIRE_RPC_ADD || rpc->type == WIRE_RPC_CAS || rpc->type == WIRE_RPC_FAA) {
 		put_uint(&w, rpc->slot_offset, 8);
 		put_uint(&w, rpc->slot_word, 8);
 		put_uint(&w, (uint64_t)rpc->delta, 8);
+	}
+	if (rpc->type == WIRE_RPC_CAS || rpc->type == WIRE_RPC_FAA)
+		put_uint(&w, rpc->class, 4);
+	if (rpc->type == WIRE_RPC_GROW) {
+		put_uint(&w, rpc->slot_offset, 8);
+		put_uint(&w, rpc->slot_word, 8);
 	}
 }
 
@@ -456,7 +404,7 @@ int wire_rpc_decode(const void *buffer, size_t bytes, struct wire_rpc *ret_rpc)
 	rpc.type = get8(&r);
 	skip(&r, 3);
 	rpc.tag = get32(&r);
-	if (rpc.type < WIRE_RPC_PING || rpc.type > WIRE_RPC_LAST)
+	if (rpc.type < WIRE_RPC_PING || rpc.type > WIRE_RPC_GROW)
 		return err_set(-TARN_EPROTO, "RPC of unknown type %u", rpc.type);
 	if (rpc.type == WIRE_RPC_PAGE) {
 		rpc.class = get32(&r);
@@ -465,10 +413,18 @@ int wire_rpc_decode(const void *buffer, size_t bytes, struct wire_rpc *ret_rpc)
 				       "RPC for a page of size class %u, there are 0 to %u",
 				       rpc.class, LAYOUT_CLASSES - 1);
 	}
-	if (rpc.type == WIRE_RPC_ADD) {
+	if (rpc.type == WIRE_RPC_REGION || rpc.type == WIRE_RPC_GROW)
+		rpc.class = get32(&r);
+	if (rpc.type == WIRE_RPC_ADD || rpc.type == WIRE_RPC_CAS || rpc.type == WIRE_RPC_FAA) {
 		rpc.slot_offset = get_uint(&r, 8);
 		rpc.slot_word = get_uint(&r, 8);
 		rpc.delta = (int64_t)get_uint(&r, 8);
+	}
+	if (rpc.type == WIRE_RPC_CAS || rpc.type == WIRE_RPC_FAA)
+		rpc.class = get32(&r);
+	if (rpc.type == WIRE_RPC_GROW) {
+		rpc.slot_offset = get_uint(&r, 8);
+		rpc.slot_word = get_uint(&r, 8);
 	}
 	*ret_rpc = rpc;
 	return 0;
@@ -484,7 +440,7 @@ void wire_rpc_reply_encode(const struct wire_rpc_reply *reply, uint8_t buffer[WI
 	put_uint(&w, (uint32_t)reply->status, 4);
 	put_uint(&w, reply->number, 4);
 	put_uint(&w, (uint64_t)reply->value, 8);
-	put_zeros(&w, 8);
+	put_uint(&w, reply->length, 8);
 	assert(w.at == buffer + WIRE_RPC_REPLY_BYTES);
 }
 
@@ -502,7 +458,9 @@ int wire_rpc_reply_decode(const void *buffer, size_t bytes, struct wire_rpc_repl
 	reply.status = (int32_t)get32(&r);
 	reply.number = get32(&r);
 	reply.value = (int64_t)get_uint(&r, 8);
-	if (reply.type < WIRE_RPC_PING || reply.type > WIRE_RPC_LAST)
+	reply.length = get_uint(&r, 8);
+	if (reply.type < WIRE_RPC_PING ||
+	    (reply.type > WIRE_RPC_GROW && reply.type != WIRE_RPC_NOTICE))
 		return err_set(-TARN_EPROTO, "RPC reply of unknown type %u", reply.type);
 	if (reply.status > 0)
 		return err_set(-TARN_EPROTO, "RPC reply with status %d, it is 0 or negative",

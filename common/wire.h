@@ -74,8 +74,9 @@ struct wire_reply {
 	struct wire_region regions[WIRE_REGIONS];
 	uint32_t deadline_us, epoch_us, grace_us; /* D, E, G */
 	uint32_t layout_version;
-	uint64_t pool_bytes; /* = sum of the regions' lengths */
-	uint64_t nonce;      /* the request's */
+	/* sum of the regions' lengths; when there are WIRE_REGIONS of them, more may follow by RPC */
+	uint64_t pool_bytes;
+	uint64_t nonce; /* the request's */
 	/*
 	 * over the request's 56 bytes and the reply's first 180: the daemon knows the secret, too
 	 */
@@ -89,13 +90,21 @@ enum wire_reason {
 	WIRE_REASON_NO_KEY = 3,      /* the pool wants authentication and the client has none */
 	WIRE_REASON_UNKNOWN_KEY = 4, /* key id unknown */
 	WIRE_REASON_BAD_MAC = 5,     /* wrong secret, or altered */
-	WIRE_REASON_TIME = 6,     /* clocks differ too much; detail: the daemon's wall clock, ms */
+	/*
+	 * clocks differ too much; detail: the daemon's wall clock, ms. With retry_after_ms: signed
+	 * before the daemon has started
+	 */
+	WIRE_REASON_TIME = 6,
 	WIRE_REASON_ROLE = 7,     /* the key may only read: open with readonly */
 	WIRE_REASON_CLIENTS = 8,  /* max_clients reached; detail: max_clients */
 	WIRE_REASON_SHUTDOWN = 9, /* the daemon is stopping */
 	WIRE_REASON_MALFORMED = 10, /* the request could not be decoded */
 	WIRE_REASON_INTERNAL = 11,  /* the daemon's log says more */
-	WIRE_REASON_LAST = 11
+	WIRE_REASON_BUSY = 12,      /* too many connects at once: try again after retry_after_ms */
+	WIRE_REASON_REPLAY = 13,    /* the key's request with this nonce has been used before */
+	WIRE_REASON_ADDRESS = 14,   /* too many connections from this address; detail: the limit */
+	WIRE_REASON_TRANSPORT = 15, /* the pool is not offered at this listener, or not for writing */
+	WIRE_REASON_LAST = 15
 };
 /*
  * 32 bytes: magic 4, version_min 1, version_max 1, reason 2, detail 8, retry_after_ms 4, reserved
@@ -129,35 +138,56 @@ enum wire_rpc_type {
 	WIRE_RPC_PAGE = 2,   /* a page to claim for a size class */
 	WIRE_RPC_ADD = 3,    /* add to a counter in a cpu domain */
 	WIRE_RPC_NUMBER = 4, /* a new client id: the sequence numbers of the old one are used up */
-	WIRE_RPC_LAST = 4
+	WIRE_RPC_CAS = 5,    /* in a cpu domain, for those who cannot do it themselves */
+	WIRE_RPC_FAA = 6,    /* likewise */
+	WIRE_RPC_REGION =
+		7, /* the region of this index, when there are more than the reply holds */
+	WIRE_RPC_GROW = 8, /* no slot for a key: its subtable is to be split */
+	WIRE_RPC_REGION_CALL = 9, /* about applications' regions: struct wire_region_request */
+	/* from the daemon, unasked: somebody has notified a region that this client waits for */
+	WIRE_RPC_NOTICE = 10,
+	WIRE_RPC_LAST = 10
 };
 
 /*
- * 40 bytes: type 1, reserved 3, tag 4, then by type: class 4 | slot_offset 8, slot_word 8, delta 8
+ * 40 bytes: type 1, reserved 3, tag 4, then by type: class 4 | slot_offset 8, slot_word 8, delta 8,
+ * CAS and FAA: class 4 | GROW: class 4, slot_offset 8, slot_word 8
  */
 struct wire_rpc {
 	uint8_t type;
 	uint32_t tag;   /* comes back in the reply */
-	uint32_t class; /* PAGE */
-	uint64_t slot_offset,
-		slot_word; /* ADD: the slot and the committed word that the client found there */
-	int64_t delta;     /* ADD */
+	/* PAGE: size class. REGION: index. GROW: depth of the subtable. CAS, FAA: space (fabric.h) */
+	uint32_t class;
+	/*
+	 * ADD: the slot and the committed word that the client found there. CAS, FAA: offset of the
+	 * word; CAS: the word expected. GROW: the key's hash, low and high half
+	 */
+	uint64_t slot_offset, slot_word;
+	int64_t delta; /* ADD, FAA: what to add. CAS: the new word */
 };
 #define WIRE_RPC_BYTES 40u
 
-/* 32 bytes: type 1, reserved 3, tag 4, status 4, number 4, value 8, reserved 8 */
+/* 32 bytes: type 1, reserved 3, tag 4, status 4, number 4, value 8, length 8 */
 struct wire_rpc_reply {
 	uint8_t type;
 	uint32_t tag;
 	/*
-	 * 0, or a negative TARN_E*: PAGE -TARN_EPOOLFULL; ADD -TARN_ESTAMP: the slot holds another
-	 * word, nothing was added, find again; -TARN_ECONFLICT: it changed while adding;
+	 * 0, or a negative TARN_E*: PAGE -TARN_EPOOLFULL; GROW -TARN_EPOOLFULL: no page for a
+	 * subtable, -TARN_EINDEXFULL: max_depth is reached; ADD -TARN_ESTAMP: the slot holds
+	 * another word, nothing was added, find again; -TARN_ECONFLICT: it changed while adding;
 	 * -TARN_ETYPE: not a counter; any -TARN_EPROTO: the request makes no sense; -TARN_EREADONLY
 	 */
 	int32_t status;
-	/* PAGE with -TARN_EPOOLFULL: 1: memory for the class rests, ask again in a while; 0: none does */
-	uint32_t number; /* PAGE: the page; NUMBER: the client id */
-	int64_t value;   /* ADD: the counter after the add */
+	/*
+	 * PAGE and GROW with -TARN_EPOOLFULL: 1: memory for the class, or whole pages, rest: ask again
+	 * in a while; 0: none does, as of the daemon's last walk over the pages. Then `length` is how
+	 * many walks are complete, `value` the number of the one behind which 0 is the last word: it
+	 * has not begun yet, so it sees all that was deleted before the question.
+	 */
+	uint32_t number; /* PAGE: the page; NUMBER: the client id; REGION: rkey */
+	/* ADD: the counter after the add. CAS, FAA: the word as it was before. REGION: address */
+	int64_t value;
+	uint64_t length; /* REGION: bytes */
 };
 #define WIRE_RPC_REPLY_BYTES 32u
 
@@ -166,6 +196,76 @@ int wire_rpc_decode(const void *buffer, size_t bytes, struct wire_rpc *ret_rpc);
 void wire_rpc_reply_encode(const struct wire_rpc_reply *reply,
 			   uint8_t buffer[WIRE_RPC_REPLY_BYTES]);
 int wire_rpc_reply_decode(const void *buffer, size_t bytes, struct wire_rpc_reply *ret_reply);
+
+/* ---- applications' regions (tarn/region.h), wire-region.c ------------------------------------ */
+
+#define WIRE_REGION_BYTES      64u /* a request, and a reply */
+#define WIRE_REGION_NAME_BYTES 40u /* zero padded; the last one is 0 */
+
+enum wire_region_call {
+	WIRE_REGION_CREATE = 1,
+	WIRE_REGION_OPEN = 2,
+	WIRE_REGION_MEMORY = 3, /* one of the pieces in which an open region is registered */
+	WIRE_REGION_CLOSE = 4,
+	WIRE_REGION_STAT = 5,
+	WIRE_REGION_LIST = 6, /* the one with the next id */
+	WIRE_REGION_RESIZE = 7,
+	WIRE_REGION_DESTROY = 8,
+	WIRE_REGION_NOTIFY = 9, /* wakes who waits */
+	WIRE_REGION_WAIT = 10,  /* tells the sequence; one NOTICE when there is a later one */
+	WIRE_REGION_LAST = 10
+};
+#define WIRE_REGION_OPEN_READONLY 0x1u
+/*
+ * NOTIFY where the transport has WRITEs with immediate data: the last bytes are written so, and the answer is the
+ * same. The immediate, in network byte order: handle 8 bits, the answer's tag 24 bits.
+ */
+#define WIRE_NOTIFY_TAG_MASK 0xffffffu
+static inline uint32_t wire_notify_immediate(uint32_t handle, uint32_t tag)
+{
+	return handle << 24 | (tag & WIRE_NOTIFY_TAG_MASK);
+}
+
+/* type 1, call 1, flags 2, tag 4, handle 4, index 4, number 8, name 40 */
+struct wire_region_request {
+	uint8_t call; /* enum wire_region_call */
+	uint16_t flags;
+	uint32_t tag;
+	/* OPEN: 1 to TARN_REGION_OPEN_MAX, the client's choice: what it has open there is closed; it is the
+	 * space of fabric.h. MEMORY, CLOSE, NOTIFY, WAIT: that one */
+	uint32_t handle;
+	uint32_t index;  /* MEMORY */
+	uint64_t number; /* CREATE, RESIZE: bytes. LIST: an id. WAIT: the sequence that is known */
+	char name[WIRE_REGION_NAME_BYTES];
+};
+
+/*
+ * type 1, call 1, state 1, reserved 1, tag 4, status 4, handle 4, id 8, then LIST: name 40; else bytes 8,
+ * value 8, length 8, created_ms 8, number 4, reserved 4
+ */
+struct wire_region_reply {
+	uint8_t call, state; /* enum tarn_region_state */
+	uint32_t tag;
+	int32_t status;
+	uint32_t handle; /* OPEN: the request's */
+	uint64_t id;
+	uint64_t bytes;  /* OPEN, STAT, CREATE, RESIZE */
+	uint64_t value;  /* MEMORY: address. STAT: bytes ready. NOTIFY, WAIT: the sequence */
+	uint64_t length; /* MEMORY. STAT: how many ready bytes it takes */
+	uint64_t created_ms;
+	uint32_t number; /* OPEN: pieces; 0: a descriptor comes along. MEMORY: rkey. STAT: opens */
+	char name[WIRE_REGION_NAME_BYTES];
+};
+
+void wire_region_request_encode(const struct wire_region_request *request,
+				uint8_t buffer[WIRE_REGION_BYTES]);
+int wire_region_request_decode(const void *buffer, size_t bytes,
+			       struct wire_region_request *ret_request);
+void wire_region_reply_encode(const struct wire_region_reply *reply,
+			      uint8_t buffer[WIRE_REGION_BYTES]);
+int wire_region_reply_decode(const void *buffer, size_t bytes, struct wire_region_reply *ret_reply);
+/* 0, or -EINVAL with a text: not 1 to 39 bytes of [a-zA-Z0-9._-]. */
+int wire_region_name_check(const char *name);
 
 /* ---- control: JSON questions of the command `tarn`, on the unix socket only ------------------ */
 
