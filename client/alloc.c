@@ -18,6 +18,7 @@
 
 #define BITMAP_WORDS (LAYOUT_UNITS_PER_PAGE / 64)
 #define SPARES       16u
+#define LARGER_STEPS 4u /* of about 1.3 each */
 
 /* A page that we own. */
 struct page {
@@ -54,8 +55,11 @@ struct alloc {
 	/* wait list: a ring that grows; times are ascending */
 	struct wait *waits;
 	uint32_t wait_size, wait_head, wait_count;
-	uint32_t wait_dated; /* how many from the head have a base */
-	uint32_t unsettled;  /* bit: alloc_settle() is to look at this class */
+	uint32_t wait_dated;               /* how many from the head have a base */
+	uint32_t unsettled;                /* bit: alloc_settle() is to look at this class */
+	uint32_t used;                     /* bit: this class has handed out a block of late */
+	uint32_t claiming;                 /* bit: a page of this class is being claimed */
+	int claim_results[LAYOUT_CLASSES]; /* how the last claim has ended */
 	/* result of CASes that nobody waits for: only we change an own page's word */
 	uint64_t dummy;
 };
@@ -179,6 +183,7 @@ bool alloc_take(struct alloc *a, uint32_t class, struct alloc_block *ret_block)
 		;
 	p->hint = word;
 	index = word * 64 + (uint32_t)__builtin_ctzll(p->free[word]);
+	a->used |= 1u << class;
 	bit_clear(p->free, index);
 	p->held++;
 	if (--p->available == 0) {
@@ -192,11 +197,63 @@ bool alloc_take(struct alloc *a, uint32_t class, struct alloc_block *ret_block)
 	return true;
 }
 
+bool alloc_claim_begin(struct alloc *a, uint32_t class)
+{
+	if (a->claiming & 1u << class)
+		return false;
+	a->claiming |= 1u << class;
+	return true;
+}
+
+void alloc_claim_end(struct alloc *a, uint32_t class, int result)
+{
+	a->claiming &= ~(1u << class);
+	a->claim_results[class] = result;
+}
+
+int alloc_claim_result(const struct alloc *a, uint32_t class)
+{
+	return a->claim_results[class];
+}
+
+/* Pages with something to give stand first. */
+bool alloc_has(const struct alloc *a, uint32_t class)
+{
+	const struct page *p = TAILQ_FIRST(&a->classes[class]);
+
+	return p && p->available;
+}
+
+uint32_t alloc_larger(const struct alloc *a, uint32_t class)
+{
+	uint32_t larger;
+
+	for (larger = class + 1; !layout_class_is_counter(class) && larger <= LAYOUT_CLASS_MAX &&
+				 larger <= class + LARGER_STEPS;
+	     larger++)
+		if (alloc_has(a, larger))
+			return larger;
+	return class;
+}
+
+bool alloc_rests(const struct alloc *a, uint32_t class)
+{
+	const struct page *p;
+
+	TAILQ_FOREACH (p, &a->classes[class], link) {
+		if (p->waiting)
+			return true;
+	}
+	return false;
+}
+
 /* Takes a held block off its page's account. */
 static struct page *release(struct alloc *a, uint64_t offset)
 {
 	struct page *p = page_of(a, offset);
 
+	if (MUTATED(MUTATION_UNPUBLISHED) && !p)
+		return NULL;
 	p->held--;
 	if (p->available == 0)
 		a->unsettled |= 1u << p->class;
@@ -211,8 +268,11 @@ void alloc_publish(struct alloc *a, uint64_t offset)
 void alloc_return(struct alloc *a, const struct alloc_block *block)
 {
 	struct page *p = release(a, block->offset);
-	uint32_t index = index_of(a, p, block->offset);
+	uint32_t index;
 
+	if (MUTATED(MUTATION_UNPUBLISHED) && !p)
+		return;
+	index = index_of(a, p, block->offset);
 	if (block->mark)
 		bit_set(p->clean, index);
 	make_available(p, index, a);
@@ -278,7 +338,7 @@ void alloc_retire_held(struct alloc *a, const struct alloc_block *block)
 {
 	struct page *p = release(a, block->offset);
 
-	if (layout_class_is_counter(block->class))
+	if (layout_class_is_counter(block->class) || (MUTATED(MUTATION_UNPUBLISHED) && !p))
 		write_retired(a, block->offset);
 	else
 		wait_add(a, p, block->offset);
@@ -375,9 +435,12 @@ static void hand_back(struct alloc *a, struct page *p)
 		.operand = layout_page_next(p->word, state, p->class, 0),
 	};
 
+	if (MUTATED(MUTATION_HAND_BACK))
+		post_and_forget(a, &r, 1);
 	if (p->waiting || p->available)
 		write_map(a, p);
-	post_and_forget(a, &r, 1);
+	if (!MUTATED(MUTATION_HAND_BACK))
+		post_and_forget(a, &r, 1);
 	a->owned[p->number] = NULL;
 	TAILQ_REMOVE(&a->classes[p->class], p, link);
 	a->pages_of_class[p->class]--;
@@ -404,19 +467,49 @@ void alloc_settle(struct alloc *a)
 	}
 }
 
+/* True: there was a page. */
+static bool hand_back_class(struct alloc *a, unsigned class)
+{
+	struct page *p, *next;
+	bool any = false;
+
+	for (p = TAILQ_FIRST(&a->classes[class]); p; p = next) {
+		next = TAILQ_NEXT(p, link);
+		if (p->held && !MUTATED(MUTATION_UNPUBLISHED))
+			continue;
+		hand_back(a, p);
+		any = true;
+	}
+	return any;
+}
+
 void alloc_hand_back_all(struct alloc *a)
 {
 	unsigned class;
 
-	for (class = 0; class < LAYOUT_CLASSES; class++) {
-		struct page *p, *next;
+	for (class = 0; class < LAYOUT_CLASSES; class++)
+		hand_back_class(a, class);
+}
 
-		for (p = TAILQ_FIRST(&a->classes[class]); p; p = next) {
-			next = TAILQ_NEXT(p, link);
-			if (!p->held)
-				hand_back(a, p);
-		}
-	}
+bool alloc_hand_back_others(struct alloc *a, uint32_t class)
+{
+	unsigned other;
+	bool any = false;
+
+	for (other = 0; other < LAYOUT_CLASSES; other++)
+		if (other != class && hand_back_class(a, other))
+			any = true;
+	return any;
+}
+
+void alloc_hand_back_unused(struct alloc *a)
+{
+	unsigned class;
+
+	for (class = 0; class < LAYOUT_CLASSES; class++)
+		if (!(a->used & 1u << class))
+			hand_back_class(a, class);
+	a->used = 0;
 }
 
 /* ---- a claimed page -------------------------------------------------------------------------- */
@@ -442,6 +535,8 @@ int alloc_adopt(struct alloc *a, uint32_t number, uint64_t word, const uint8_t *
 		if (byte == LAYOUT_FREE_AGED) {
 			bit_set(p->clean, i);
 			make_available(p, i, a);
+		} else if (byte == LAYOUT_FREE_RETIRED && MUTATED(MUTATION_ADOPT_RETIRED)) {
+			make_available(p, i, a);
 		} else if (byte == LAYOUT_FREE_RETIRED && !layout_class_is_counter(class)) {
 			bit_set(p->clean, i);
 			wait_add(a, p, offset_of(a, p, i));
@@ -459,8 +554,7 @@ void alloc_count(const struct alloc *a, struct alloc_counts *ret_counts)
 	unsigned class;
 
 	for (class = 0; class < LAYOUT_CLASSES; class++) {
-		TAILQ_FOREACH(p, &a->classes[class], link)
-		{
+		TAILQ_FOREACH (p, &a->classes[class], link) {
 			counts.pages++;
 			counts.available += p->available;
 			counts.held += p->held;

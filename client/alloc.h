@@ -31,6 +31,22 @@ void alloc_free(struct alloc *alloc);
 
 /* Hands a block out. False: claim a page of this class first. */
 bool alloc_take(struct alloc *alloc, uint32_t class, struct alloc_block *ret_block);
+/*
+ * The smallest class from this one on, a few steps up at most, that has blocks available; the class
+ * itself: none. Never one of the counters'.
+ */
+uint32_t alloc_larger(const struct alloc *alloc, uint32_t class);
+/* Is a block of this class there to be handed out; will one be when it has rested (T2)? */
+bool alloc_has(const struct alloc *alloc, uint32_t class);
+bool alloc_rests(const struct alloc *alloc, uint32_t class);
+/*
+ * One operation at a time claims a page of a class: what it brings is enough for many. False: another
+ * one is at it.
+ */
+bool alloc_claim_begin(struct alloc *alloc, uint32_t class);
+/* `result`: 0, or the code of the claim's failure, which is kept for those that have waited for it. */
+void alloc_claim_end(struct alloc *alloc, uint32_t class, int result);
+int alloc_claim_result(const struct alloc *alloc, uint32_t class);
 /* A held block was published: the index has it now. */
 void alloc_publish(struct alloc *alloc, uint64_t offset);
 /* A held block comes back that no slot ever named. */
@@ -50,6 +66,10 @@ void alloc_retire(struct alloc *alloc, uint64_t offset, uint32_t class);
 void alloc_settle(struct alloc *alloc);
 /* Everything that can be is handed back; waiting blocks become "retired". */
 void alloc_hand_back_all(struct alloc *alloc);
+/* Pages of other classes than this one are handed back, as far as they can be. True: there were some. */
+bool alloc_hand_back_others(struct alloc *alloc, uint32_t class);
+/* Pages of classes that have handed out nothing since the last call are handed back. */
+void alloc_hand_back_unused(struct alloc *alloc);
 /*
  * The epoch was read by a READ that was posted at `posted_ns`: blocks that were waiting by then are
  * dated, and those whose time has come become available.

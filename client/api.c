@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * api.c - the public functions on keys: arguments are checked here, the work is done by kv.c
+ * api.c - the public functions on keys that block: the work is done by kv.c
  *
- * Runs on the application's thread. tarn.h is the manual. Next: kv.h.
+ * A call whose connection broke before it can have changed anything is made again on a new one
+ * (session_again()). Runs on the application's thread. tarn.h is the manual. Next: kv.h.
  */
 #include <errno.h>
 #include <string.h>
 
+#include "arguments.h"
 #include "err.h"
 #include "kv.h"
 #include "wire.h"
@@ -14,8 +16,6 @@
 #ifndef PACKAGE_VERSION
 #define PACKAGE_VERSION "unknown"
 #endif
-
-#define EXPIRY_MAX_MS (100ull * 366 * 24 * 3600 * 1000)
 
 TARN_API const char *tarn_strerror(int code)
 {
@@ -35,49 +35,6 @@ TARN_API const char *tarn_last_error_text(void)
 TARN_API const char *tarn_version(void)
 {
 	return PACKAGE_VERSION;
-}
-
-/* ---- arguments ------------------------------------------------------------------------------- */
-
-static inline int check_key(const struct tarn_session *session, const void *key, size_t key_bytes)
-{
-	if (__builtin_expect(!session || !key, 0))
-		return err_set(-EINVAL, "session and key must not be NULL");
-	if (__builtin_expect(key_bytes == 0 || key_bytes > LAYOUT_MAX_KEY_BYTES, 0))
-		return err_set(-TARN_EKEYSIZE, "the key has %zu bytes: it must have 1 to %u",
-			       key_bytes, LAYOUT_MAX_KEY_BYTES);
-	return 0;
-}
-
-static int check_writable(const struct tarn_session *session)
-{
-	if (session->identity.read_only)
-		return err_set(-TARN_EREADONLY, "the session is open for reading only");
-	return 0;
-}
-
-static int check_put(const struct tarn_session *session, const void *value, size_t value_bytes,
-		     const struct tarn_put_options *options)
-{
-	if (!value && value_bytes)
-		return err_set(-EINVAL, "value is NULL but has %zu bytes", value_bytes);
-	if (value_bytes > session->geometry.max_value_bytes)
-		return err_set(-TARN_EVALUESIZE,
-			       "the value has %zu bytes: this pool takes up to %llu (max_value in "
-			       "tarnd.conf)",
-			       value_bytes, (unsigned long long)session->geometry.max_value_bytes);
-	if (!options)
-		return 0;
-	if (options->size < 4 * sizeof(uint32_t))
-		return err_set(-EINVAL, "options.size is %u: start from TARN_PUT_INIT",
-			       options->size);
-	if (options->flags & ~(TARN_PUT_IF_ABSENT | TARN_PUT_IF_STAMP) ||
-	    options->flags == (TARN_PUT_IF_ABSENT | TARN_PUT_IF_STAMP))
-		return err_set(
-			-EINVAL,
-			"options.flags is 0x%x: TARN_PUT_IF_ABSENT or TARN_PUT_IF_STAMP or 0",
-			options->flags);
-	return 0;
 }
 
 /* A caller compiled against an older header has a smaller struct. */
@@ -109,8 +66,12 @@ static int get(struct tarn_session *session, const void *key, size_t key_bytes, 
 
 	if (ret < 0)
 		return ret;
-	ret = session_run(session,
-			  kv_get(session->op, key, key_bytes, buffer, buffer_bytes, exists_only));
+	do {
+		ret = buffer_check(session, buffer, buffer_bytes, true, false);
+		if (ret == 0)
+			ret = session_run(session, kv_get(session->op, key, key_bytes, buffer,
+							  buffer_bytes, exists_only));
+	} while (session_again(session, &ret));
 	if (ret_item && (ret == 0 || ret == -TARN_ETOOSMALL))
 		session_copy_item(ret_item, kv_item(session->op));
 	if (ret < 0)
@@ -122,19 +83,20 @@ static int get(struct tarn_session *session, const void *key, size_t key_bytes, 
 TARN_API int tarn_get(struct tarn_session *session, const void *key, size_t key_bytes, void *buffer,
 		      size_t buffer_bytes, struct tarn_item *ret_item)
 {
-	int ret = check_key(session, key, key_bytes);
+	int ret = arguments_key(session, key, key_bytes);
 
 	if (ret < 0)
 		return ret;
-	if (!buffer && buffer_bytes)
-		return err_set(-EINVAL, "buffer is NULL but has %zu bytes", buffer_bytes);
+	ret = arguments_buffer(buffer, buffer_bytes);
+	if (ret < 0)
+		return ret;
 	return get(session, key, key_bytes, buffer, buffer_bytes, false, ret_item);
 }
 
 TARN_API int tarn_exists(struct tarn_session *session, const void *key, size_t key_bytes,
 			 struct tarn_item *ret_item)
 {
-	int ret = check_key(session, key, key_bytes);
+	int ret = arguments_key(session, key, key_bytes);
 
 	return ret < 0 ? ret : get(session, key, key_bytes, NULL, 0, true, ret_item);
 }
@@ -146,10 +108,16 @@ static int put(struct tarn_session *session, const void *key, size_t key_bytes, 
 
 	if (ret < 0)
 		return ret;
-	ret = session_renew_stamps(session);
-	if (ret == 0)
-		ret = session_run(session,
-				  kv_put(session->op, key, key_bytes, value, value_bytes, options));
+	do {
+		ret = session_check_value(session, value_bytes);
+		if (ret == 0)
+			ret = buffer_check(session, value, value_bytes, false, false);
+		if (ret == 0)
+			ret = session_renew_stamps(session);
+		if (ret == 0)
+			ret = session_run(session, kv_put(session->op, key, key_bytes, value,
+							  value_bytes, options));
+	} while (session_again(session, &ret));
 	if (ret_stamp && (ret == 0 || ret == -TARN_EAMBIGUOUS))
 		*ret_stamp = kv_stamp(session->op);
 	if (ret == -TARN_EEXISTS)
@@ -166,36 +134,31 @@ TARN_API int tarn_put(struct tarn_session *session, const void *key, size_t key_
 		      const void *value, size_t value_bytes, const struct tarn_put_options *options,
 		      uint64_t *ret_stamp)
 {
-	struct tarn_put_options known = TARN_PUT_INIT;
-	int ret = check_key(session, key, key_bytes);
+	struct tarn_put_options known;
+	int ret = arguments_key(session, key, key_bytes);
 
 	if (ret == 0)
-		ret = check_writable(session);
+		ret = arguments_writable(session);
 	if (ret == 0)
-		ret = check_put(session, value, value_bytes, options);
+		ret = arguments_put(value, value_bytes, options, &known);
 	if (ret < 0)
 		return ret;
-	if (options) {
-		memcpy(&known, options,
-		       options->size < sizeof(known) ? options->size : sizeof(known));
-		if (known.expiry_ms > EXPIRY_MAX_MS)
-			return err_set(-EINVAL, "options.expiry_ms is %llu: at most 100 years",
-				       (unsigned long long)known.expiry_ms);
-	}
 	return put(session, key, key_bytes, value, value_bytes, options ? &known : NULL, ret_stamp);
 }
 
 TARN_API int tarn_delete(struct tarn_session *session, const void *key, size_t key_bytes)
 {
-	int ret = check_key(session, key, key_bytes);
+	int ret = arguments_key(session, key, key_bytes);
 
 	if (ret == 0)
-		ret = check_writable(session);
+		ret = arguments_writable(session);
 	if (ret == 0)
 		ret = session_enter(session);
 	if (ret < 0)
 		return ret;
-	ret = session_run(session, kv_delete(session->op, key, key_bytes));
+	do
+		ret = session_run(session, kv_delete(session->op, key, key_bytes));
+	while (session_again(session, &ret));
 	if (ret == -TARN_ENOTFOUND)
 		err_set(ret, "no such key");
 	session_leave(session);
@@ -205,17 +168,19 @@ TARN_API int tarn_delete(struct tarn_session *session, const void *key, size_t k
 TARN_API int tarn_add(struct tarn_session *session, const void *key, size_t key_bytes,
 		      int64_t delta, int64_t *ret_value)
 {
-	int ret = check_key(session, key, key_bytes);
+	int ret = arguments_key(session, key, key_bytes);
 
 	if (ret == 0)
-		ret = check_writable(session);
+		ret = arguments_writable(session);
 	if (ret == 0)
 		ret = session_enter(session);
 	if (ret < 0)
 		return ret;
-	ret = session_renew_stamps(session);
-	if (ret == 0)
-		ret = session_run(session, kv_add(session->op, key, key_bytes, delta));
+	do {
+		ret = session_renew_stamps(session);
+		if (ret == 0)
+			ret = session_run(session, kv_add(session->op, key, key_bytes, delta));
+	} while (session_again(session, &ret));
 	if (ret == 0 && ret_value)
 		*ret_value = kv_added(session->op);
 	session_leave(session);
@@ -226,14 +191,14 @@ TARN_API int tarn_add(struct tarn_session *session, const void *key, size_t key_
 
 TARN_API int tarn_session_process(struct tarn_session *session)
 {
-	int ret;
+	int ret = session_hold(session);
 
-	if (!session)
-		return err_set(-EINVAL, "session must not be NULL");
-	ret = session_enter(session);
 	if (ret < 0)
 		return ret;
-	ret = session_run(session, process_start(session->process, false));
+	if (session->lost)
+		ret = session_reconnect_try(session, SESSION_TRY_NS);
+	if (ret == 0)
+		ret = session_process(session);
 	session_leave(session);
 	return ret;
 }
@@ -245,7 +210,7 @@ TARN_API int tarn_session_set_timeout(struct tarn_session *session, uint32_t tim
 	if (!session || timeout_ms == 0 || timeout_ms > 3600000)
 		return err_set(-EINVAL, "timeout_ms is %u: must be 1 to 3600000, of a session",
 			       timeout_ms);
-	ret = session_enter(session);
+	ret = session_hold(session);
 	if (ret < 0)
 		return ret;
 	session->timeout_ns = timeout_ms * 1000000ull;
@@ -272,7 +237,7 @@ TARN_API int tarn_session_get_stats(struct tarn_session *session,
 
 	if (!session || !ret_stats)
 		return err_set(-EINVAL, "session and ret_stats must not be NULL");
-	ret = session_enter(session);
+	ret = session_hold(session);
 	if (ret < 0)
 		return ret;
 	ret = copy_sized(ret_stats, ret_stats->size, &session->stats, sizeof(session->stats));
@@ -284,17 +249,23 @@ TARN_API int tarn_session_get_pool_info(struct tarn_session *session,
 					struct tarn_pool_info *ret_info)
 {
 	struct tarn_pool_info info = {.size = sizeof(info)};
+	int ret;
 
 	if (!session || !ret_info)
 		return err_set(-EINVAL, "session and ret_info must not be NULL");
+	ret = session_hold(session);
+	if (ret < 0)
+		return ret;
 	info.read_only = session->identity.read_only;
 	info.pool_bytes = session->geometry.pool_bytes;
 	info.max_value_bytes = session->geometry.max_value_bytes;
 	info.epoch_ns = session->geometry.epoch_ns;
 	info.boot_id = session->geometry.boot_id;
-	strncpy(info.transport, session->ep->ops->name, sizeof(info.transport) - 1);
+	strncpy(info.transport, session->transport, sizeof(info.transport) - 1);
 	strncpy(info.atomics, session->geometry.atomics == LAYOUT_ATOMICS_NIC ? "nic" : "cpu",
 		sizeof(info.atomics) - 1);
+	info.incarnation = session->geometry.incarnation;
+	session_leave(session);
 	return copy_sized(ret_info, ret_info->size, &info, sizeof(info));
 }
 
@@ -310,8 +281,10 @@ TARN_API int tarn_session_ping(struct tarn_session *session, uint64_t *ret_ns)
 	ret = session_enter(session);
 	if (ret < 0)
 		return ret;
-	begin = session_now(session);
-	ret = session_ask(session, &rpc, &reply);
+	do {
+		begin = session_now(session);
+		ret = session_ask(session, &rpc, &reply);
+	} while (session_again(session, &ret));
 	if (ret == 0 && ret_ns)
 		*ret_ns = session_now(session) - begin;
 	session_leave(session);

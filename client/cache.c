@@ -3,7 +3,10 @@
  * cache.c - the location cache
  *
  * Sets of two: the entry used last stands first, a new one takes the second place, so that a walk
- * over many keys cannot push out what is used again. Runs on the session's owner. Next: kv.c.
+ * over many keys cannot push out what is used again. A location that turns out wrong costs a round trip
+ * more than none: each entry counts how often it was wrong of late, and is not offered while that is
+ * more often than not (a saturating counter, as those by which processors predict branches: J. E. Smith,
+ * A study of branch prediction strategies, 1981). Runs on the session's owner. Next: kv.c.
  */
 #include "cache.h"
 
@@ -17,14 +20,19 @@
 struct entry {
 	uint64_t high; /* of the hash; the other half chose the set and is compared, too */
 	uint64_t low;
-	uint64_t word;  /* 0: unused */
-	uint64_t place; /* slot offset / 8 : 38 | epoch in which the word was seen : 26 */
+	uint64_t word;          /* 0: unused */
+	uint64_t slot : 38;     /* offset / 8 */
+	uint64_t epoch : 23;    /* in which the word was seen */
+	uint64_t doubt : 2;     /* goes up when it was wrong, down when it would have been right */
+	uint64_t known_bad : 1; /* the word is not there any more */
 };
+static_assert(sizeof(struct entry) == 32, "two fill a cache line");
 
-#define HUGE_PAGE       (2u << 20)
-#define PLACE_SLOT_BITS 38
-#define EPOCH_MASK      ((1ull << 26) - 1)
-#define GENERATIONS     (1ull << LAYOUT_GEN_BITS)
+#define HUGE_PAGE   (2u << 20)
+#define EPOCH_MASK  ((1ull << 23) - 1)
+#define DOUBT_MAX   3u
+#define DOUBTED     2u /* from there on it is not offered */
+#define GENERATIONS (1ull << LAYOUT_GEN_BITS)
 /*
  * Epochs by which the one that we know may be behind (1), and that may begin while a CAS is under
  * way (2, in G - D): tests/model/FINDINGS.md, 1.
@@ -34,7 +42,7 @@ struct entry {
 struct cache {
 	struct entry *entries;
 	uint64_t sets;  /* power of two */
-	uint64_t swept; /* epoch of the last sweep, so that 26 bits never wrap unnoticed */
+	uint64_t swept; /* epoch of the last sweep, so that 23 bits never wrap unnoticed */
 };
 
 /* On huge pages where it is large enough: a look into the cache should cost one miss, not two. */
@@ -78,7 +86,13 @@ void cache_free(struct cache *cache)
 	free(cache);
 }
 
-/* Entries that nobody touched for a quarter of 2^26 epochs go before they can look young. */
+void cache_clear(struct cache *c)
+{
+	memset(c->entries, 0, c->sets * 2 * sizeof(struct entry));
+	c->swept = 0;
+}
+
+/* Entries that nobody touched for a quarter of 2^23 epochs go before they can look young. */
 static void sweep(struct cache *c, uint64_t epoch)
 {
 	if (epoch - c->swept < EPOCH_MASK / 4)
@@ -94,13 +108,13 @@ static void sweep(struct cache *c, uint64_t epoch)
  */
 static bool still_unique(const struct entry *e, uint64_t epoch)
 {
-	uint64_t since_seen = (epoch - (e->place >> PLACE_SLOT_BITS)) & EPOCH_MASK;
+	uint64_t since_seen = (epoch - e->epoch) & EPOCH_MASK;
 	uint64_t since_dated = (epoch - layout_slot_gen(e->word)) % GENERATIONS;
 
 	return since_seen <= since_dated && since_dated < GENERATIONS - MARGIN;
 }
 
-static struct entry *set_of(struct cache *c, struct layout_hash hash)
+static struct entry *set_of(const struct cache *c, struct layout_hash hash)
 {
 	return c->entries + (hash.low >> 8 & (c->sets - 1)) * 2;
 }
@@ -108,6 +122,11 @@ static struct entry *set_of(struct cache *c, struct layout_hash hash)
 static bool is(const struct entry *e, struct layout_hash hash)
 {
 	return e->word && e->low == hash.low && e->high == hash.high;
+}
+
+void cache_hint(const struct cache *c, struct layout_hash hash)
+{
+	__builtin_prefetch(set_of(c, hash), 1);
 }
 
 bool cache_find(struct cache *c, struct layout_hash hash, uint64_t epoch, uint64_t *ret_slot,
@@ -124,35 +143,75 @@ bool cache_find(struct cache *c, struct layout_hash hash, uint64_t epoch, uint64
 		e[0] = e[1];
 		e[1] = first;
 	}
-	if (!still_unique(e, epoch))
+	if (e->known_bad || e->doubt >= DOUBTED || !still_unique(e, epoch))
 		return false;
-	*ret_slot = (e->place & ((1ull << PLACE_SLOT_BITS) - 1)) * 8;
+	*ret_slot = (uint64_t)e->slot * 8;
 	*ret_word = e->word;
 	return true;
+}
+
+static struct entry *find(struct cache *c, struct layout_hash hash)
+{
+	struct entry *e = set_of(c, hash);
+
+	if (is(e, hash))
+		return e;
+	return is(e + 1, hash) ? e + 1 : NULL;
 }
 
 void cache_add(struct cache *c, struct layout_hash hash, uint64_t epoch, uint64_t slot,
 	       uint64_t word)
 {
-	struct entry *e = set_of(c, hash);
+	struct entry *e;
+	uint64_t doubt = 0;
 
 	sweep(c, epoch);
-	if (!is(e, hash) && (e->word || is(e + 1, hash)))
+	e = find(c, hash);
+	if (e)
+		doubt = e->doubt;
+	else if ((e = set_of(c, hash))->word && !e->known_bad)
 		e++;
 	*e = (struct entry){
 		.high = hash.high,
 		.low = hash.low,
 		.word = word,
-		.place = slot / 8 | (epoch & EPOCH_MASK) << PLACE_SLOT_BITS,
+		.slot = slot / 8 & ((1ull << 38) - 1),
+		.epoch = epoch & EPOCH_MASK,
+		.doubt = doubt & DOUBT_MAX,
 	};
+}
+
+static void learn(struct entry *e, bool wrong)
+{
+	if (wrong && e->doubt < DOUBT_MAX)
+		e->doubt++;
+	else if (!wrong && e->doubt > 0)
+		e->doubt--;
+}
+
+void cache_see(struct cache *c, struct layout_hash hash, uint64_t slot, uint64_t word)
+{
+	struct entry *e = find(c, hash);
+
+	/* one that was found bad has been counted */
+	if (e && !e->known_bad)
+		learn(e, e->word != word || (uint64_t)e->slot * 8 != slot);
+}
+
+void cache_fail(struct cache *c, struct layout_hash hash)
+{
+	struct entry *e = find(c, hash);
+
+	if (!e)
+		return;
+	learn(e, true);
+	e->known_bad = 1;
 }
 
 void cache_remove(struct cache *c, struct layout_hash hash)
 {
-	struct entry *e = set_of(c, hash);
+	struct entry *e = find(c, hash);
 
-	if (is(e, hash))
+	if (e)
 		e->word = 0;
-	else if (is(e + 1, hash))
-		e[1].word = 0;
 }

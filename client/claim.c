@@ -12,11 +12,14 @@
 #include <string.h>
 
 #include "alloc.h"
+#include "engine.h"
 #include "err.h"
+#include "mutation.h"
 
 #define RING_TRIES   8u        /* tickets drawn in vain before the cursor is tried */
 #define CURSOR_TRIES 16u       /* pages of the cursor before the daemon is asked */
 #define RESTING_NS   20000000u /* between two questions to a pool whose blocks rest */
+#define GIVE_AFTER   2u        /* such questions, then pages of other sizes are handed back */
 #define RPC_TRIES    16u       /* pages named by the daemon that somebody else took first */
 
 static int post(struct claim *c, const struct fabric_request *requests, unsigned count)
@@ -46,14 +49,32 @@ static int look(struct claim *c)
 		 * (generations)
 		 */
 		fabric_read(LAYOUT_EPOCH_OFFSET, &c->epoch, 8),
+		fabric_read(layout_client_offset(&c->session->geometry,
+						 c->session->identity.client_slot) +
+				    SESSION_LIMITS_OFFSET,
+			    &c->limits, sizeof(c->limits)),
+		{0},
 	};
+	unsigned n = 4;
 
 	if (!c->posted) {
 		c->posted_ns = session_now(c->session);
-		return post(c, requests, 3);
+		/*
+		 * What is waited for may rest with the dead until a sweep, and that waits for our
+		 * count. The new block is named nowhere yet: nothing is owed.
+		 */
+		if (c->rested > 0 && engine_may_raise(c->session->engine, c->task))
+			requests[n++] = process_raise(c->session->process);
+		return post(c, requests, n);
 	}
 	c->posted = false;
 	session_epoch_learn(c->session, c->epoch, c->posted_ns);
+	c->session->limits = c->limits;
+	/* blocks that this session has retired in its own pages may have rested for long enough */
+	if (alloc_has(c->session->alloc, c->class))
+		return 2;
+	if (c->limits.limits & LAYOUT_LIMIT_PAGES)
+		return session_over_quota(c->session, LAYOUT_LIMIT_PAGES);
 	if (c->tries < RING_TRIES && c->ring[0] < c->ring[LAYOUT_RING_TAIL / 8])
 		c->state = CLAIM_TICKET;
 	else if (c->tries < RING_TRIES + CURSOR_TRIES && c->cursor < c->session->geometry.npages)
@@ -89,9 +110,11 @@ static int entry(struct claim *c)
 	c->source = CLAIM_ENTRY;
 	c->tries++;
 	/* an entry counts only for the ticket that it carries */
-	c->state = layout_ring_ticket(c->entry) == (uint32_t)c->ticket && c->page < g->npages
-			   ? CLAIM_PAGE
-			   : CLAIM_LOOK;
+	c->state =
+		(layout_ring_ticket(c->entry) == (uint32_t)c->ticket || MUTATED(MUTATION_TICKET)) &&
+				c->page < g->npages
+			? CLAIM_PAGE
+			: CLAIM_LOOK;
 	return 1;
 }
 
@@ -109,8 +132,48 @@ static int cursor(struct claim *c)
 	return 1;
 }
 
-/* 0: c->page is named; RESTING: ask again later; or an error. */
-#define RESTING 1
+bool claim_full_is_sure(const struct wire_rpc_reply *reply, uint64_t *pass)
+{
+	/* what it waits for may be gone when it is asked again: that is to be seen by a later pass */
+	if (reply->number == 1)
+		*pass = 0;
+	else if (*pass == 0)
+		*pass = (uint64_t)reply->value;
+	return *pass != 0 && reply->length >= *pass;
+}
+
+#define RESTING 1 /* ask again later */
+
+/*
+ * What was deleted or replaced less than G ago is not lost, it only rests: it is waited for. So is what
+ * was deleted a moment ago, of which the daemon does not know yet. RESTING, or the error.
+ */
+static int full(struct claim *c, const struct wire_rpc_reply *reply)
+{
+	bool sure = claim_full_is_sure(reply, &c->full_pass);
+	bool rests = reply->number == 1 || alloc_rests(c->session->alloc, c->class);
+
+	/* it may as well be in pages of ours, of other sizes: then it counts from now on */
+	if (!rests && !c->gave && alloc_hand_back_others(c->session->alloc, c->class))
+		c->gave = rests = true;
+	else if (!rests)
+		rests = !sure;
+	if (!rests)
+		return err_set(reply->status,
+			       "the pool has no page left for blocks of %u bytes: delete keys, or "
+			       "enlarge the pool (size)",
+			       layout_class_bytes(c->class));
+	if (session_now(c->session) + RESTING_NS < c->task->limit_ns)
+		return RESTING;
+	return err_set(
+		reply->status,
+		"the pool has no page for blocks of %u bytes: what is deleted or evicted rests "
+		"for a while (grace), and what came back within the time limit was not enough: "
+		"try again, or enlarge the pool (size)",
+		layout_class_bytes(c->class));
+}
+
+/* 0: c->page is named; RESTING; or an error. */
 static int rpc_result(struct claim *c)
 {
 	struct wire_rpc_reply reply;
@@ -119,18 +182,14 @@ static int rpc_result(struct claim *c)
 
 	if (ret == -TARN_ETIMEOUT)
 		return err_set(ret,
-			       "tarnd did not name a page in time: is it stopped or overloaded?");
+			       "tarnd did not name a page in time: it is stopped or overloaded, or "
+			       "all free memory still rests after deletes (grace): try again");
+	if (ret == -TARN_ESESSION)
+		return session_lost(c->session);
 	if (ret < 0)
 		return ret;
-	/* what was deleted or replaced less than G ago is not lost, it only rests: wait for it */
-	if (reply.status == -TARN_EPOOLFULL && reply.number == 1 &&
-	    session_now(c->session) < c->task->limit_ns)
-		return RESTING;
 	if (reply.status == -TARN_EPOOLFULL)
-		return err_set(reply.status,
-			       "the pool has no page left for blocks of %u bytes: delete keys, or "
-			       "enlarge the pool (size)",
-			       layout_class_bytes(c->class));
+		return full(c, &reply);
 	if (reply.status < 0)
 		return err_set(reply.status, "tarnd names no page: %s", err_string(reply.status));
 	if (reply.number >= c->session->geometry.npages)
@@ -138,6 +197,26 @@ static int rpc_result(struct claim *c)
 			       c->session->geometry.npages);
 	c->page = reply.number;
 	return 0;
+}
+
+/* Begins again in a while. Who waits keeps nothing from others that wait: pages it has no use for now. */
+static int rest(struct claim *c)
+{
+	if (++c->rested == GIVE_AFTER)
+		alloc_hand_back_others(c->session->alloc, c->class);
+	c->task->wake_ns = session_now(c->session) + RESTING_NS;
+	c->tries = 0;
+	c->state = CLAIM_LOOK;
+	return 0;
+}
+
+/* There are pages, but others are always faster: not for ever. */
+static int outrun(struct claim *c)
+{
+	if (session_now(c->session) + RESTING_NS < c->task->limit_ns)
+		return rest(c);
+	return err_set(-TARN_EPOOLFULL,
+		       "other clients took every page that tarnd named: the pool is all but full");
 }
 
 static int rpc(struct claim *c)
@@ -154,17 +233,17 @@ static int rpc(struct claim *c)
 	}
 	c->posted = false;
 	ret = rpc_result(c);
-	if (ret == RESTING) {
-		c->task->wake_ns = session_now(c->session) + RESTING_NS;
-		return 0;
+	if (ret == RESTING && alloc_larger(c->session->alloc, c->class) != c->class) {
+		c->larger = true;
+		return 2;
 	}
+	if (ret == RESTING)
+		return rest(c);
 	if (ret < 0)
 		return ret;
 	c->tries = c->tries < RING_TRIES + CURSOR_TRIES ? RING_TRIES + CURSOR_TRIES : c->tries + 1;
 	if (c->tries > RING_TRIES + CURSOR_TRIES + RPC_TRIES)
-		return err_set(
-			-TARN_EPOOLFULL,
-			"other clients took every page that tarnd named: the pool is all but full");
+		return outrun(c);
 	c->source = CLAIM_RPC;
 	c->state = CLAIM_PAGE;
 	return 1;
@@ -235,6 +314,10 @@ void claim_start(struct claim *c, struct tarn_session *session, struct task *tas
 	c->state = CLAIM_LOOK;
 	c->posted = false;
 	c->tries = 0;
+	c->larger = false;
+	c->rested = 0;
+	c->gave = false;
+	c->full_pass = 0;
 }
 
 int claim_step(struct claim *c, int *ret_result)
@@ -247,7 +330,7 @@ int claim_step(struct claim *c, int *ret_result)
 	int ret;
 
 	if (c->posted && c->task->status < 0 && c->state != CLAIM_RPC) {
-		*ret_result = session_lost();
+		*ret_result = session_lost(c->session);
 		return 1;
 	}
 	do {

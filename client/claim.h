@@ -36,9 +36,25 @@ struct claim {
 	/* what READs, CASes and FAAs bring */
 	uint64_t ring[9]; /* head, ..., tail */
 	uint64_t cursor, epoch, ticket, entry, word, seen;
+	struct session_limits limits;
+	/*
+	 * The class's memory rests, and the session has blocks of a slightly larger class: take one
+	 * of those.
+	 */
+	bool larger;
+	uint32_t rested;    /* times that the daemon has said so */
+	bool gave;          /* told that all is full, it has handed back what it could */
+	uint64_t full_pass; /* claim_full_is_sure() */
 	uint8_t map[LAYOUT_UNITS_PER_PAGE];
 	uint8_t message[WIRE_RPC_BYTES], reply[WIRE_RPC_REPLY_BYTES];
 };
+
+/*
+ * The daemon says that all is full and nothing rests. It knows of what was deleted by its walk over the
+ * pages: sure it is once a walk that began after the first such answer is through. *pass is 0 before
+ * that, and kept by the caller.
+ */
+bool claim_full_is_sure(const struct wire_rpc_reply *reply, uint64_t *pass);
 
 void claim_start(struct claim *claim, struct tarn_session *session, struct task *task,
 		 uint32_t class);

@@ -2,8 +2,10 @@
 /*
  * connect.c - opening and closing a session: URI, credentials, handshake, superblock
  *
- * The transport carries the handshake's bytes; what they say is decided here. Runs on the caller's
- * thread. Next: fabric.h for the transports, session.c for what a session consists of.
+ * The transport carries the handshake's bytes; what they say is decided here. A session's connector
+ * keeps what is needed to do it again; each try has a nonce, a time and a proof of its own, since
+ * the daemon takes none twice. Runs on the session's owner. Next: fabric.h for the transports,
+ * reconnect.c for when to try again, session.c for what a session consists of.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -12,6 +14,7 @@
 
 #include "auth.h"
 #include "clock.h"
+#include "engine.h"
 #include "err.h"
 #include "session.h"
 #include "uri.h"
@@ -43,6 +46,9 @@ static int merge_options(const struct tarn_options *options, const struct uri *u
 	if (merged.cache_bytes > CACHE_MAX_BYTES)
 		return err_set(-EINVAL, "options.cache_bytes is %llu: at most 1 GiB",
 			       (unsigned long long)merged.cache_bytes);
+	if (merged.spin_us > URI_SPIN_MAX_US)
+		return err_set(-EINVAL, "options.spin_us is %u: at most %u", merged.spin_us,
+			       URI_SPIN_MAX_US);
 	if (uri->read_only)
 		merged.flags |= TARN_READONLY;
 	if (!merged.timeout_ms)
@@ -78,6 +84,14 @@ static int load_key(const char *file, struct auth_key *ret_key, bool *ret_have)
 
 /* ---- the handshake --------------------------------------------------------------------------- */
 
+/* What it takes to connect, again and again. */
+struct connector {
+	struct session_connector base;
+	struct uri uri;
+	struct tarn_options options;   /* merged; key_file is ours */
+	struct fabric_address address; /* points into uri */
+};
+
 struct handshake {
 	const struct uri *uri;
 	struct auth_key key;
@@ -105,19 +119,72 @@ static void build_request(struct handshake *h, uint32_t flags)
 		auth_request_sign(&h->key, h->request);
 }
 
-static int refused(struct handshake *h, size_t bytes)
+/* Does a refusal of this kind pass? */
+static enum session_again refusal_again(const struct wire_reject *reject)
+{
+	switch ((enum wire_reason)reject->reason) {
+	case WIRE_REASON_BUSY:
+	case WIRE_REASON_SHUTDOWN:
+		return reject->retry_after_ms ? SESSION_SOON : SESSION_LATER;
+	/* made before the daemon's start, by its clock: the next one may be made after it */
+	case WIRE_REASON_TIME:
+		return reject->retry_after_ms ? SESSION_SOON : SESSION_NEVER;
+	/* the places may be taken by what the daemon has not yet found to be dead: us, for one */
+	case WIRE_REASON_CLIENTS:
+	case WIRE_REASON_ADDRESS:
+	case WIRE_REASON_INTERNAL:
+		return SESSION_LATER;
+	case WIRE_REASON_NONE:
+	case WIRE_REASON_VERSION:
+	case WIRE_REASON_NO_POOL:
+	case WIRE_REASON_NO_KEY:
+	case WIRE_REASON_UNKNOWN_KEY:
+	case WIRE_REASON_BAD_MAC:
+	case WIRE_REASON_ROLE:
+	case WIRE_REASON_MALFORMED:
+	case WIRE_REASON_REPLAY:
+	case WIRE_REASON_TRANSPORT:
+		return SESSION_NEVER;
+	}
+	/* a reason of a later version */
+	return reject->retry_after_ms ? SESSION_SOON : SESSION_NEVER;
+}
+
+/* And a failure without the daemon's word? */
+static enum session_again failure_again(int code)
+{
+	switch (code) {
+	case -EAGAIN: /* rejected by the connection manager, not by tarnd */
+		return SESSION_SOON;
+	case -TARN_EUNREACHABLE:
+	case -TARN_ETIMEOUT:
+	case -TARN_EPROTO: /* closed without an answer: it may have been killed just then */
+	case -EACCES:      /* a daemon that starts sets the socket's permissions once it is there */
+		return SESSION_LATER;
+	default:
+		return SESSION_NEVER;
+	}
+}
+
+static int refused(struct handshake *h, size_t bytes, enum session_again *ret_again,
+		   uint64_t *ret_wait_ns)
 {
 	struct wire_reject reject;
 	int ret = wire_reject_decode(h->answer, bytes, &reject);
 
 	if (ret < 0)
 		return ret;
+	*ret_again = refusal_again(&reject);
+	*ret_wait_ns = reject.retry_after_ms * 1000000ull;
 	if (reject.reason == WIRE_REASON_NO_POOL)
 		return err_set(-TARN_ENOPOOL, "tarnd has no pool '%s': `tarn pools` lists them",
 			       h->uri->pool);
-	return err_set(wire_reason_code(reject.reason),
-		       "tarnd refused the connection: %s (detail %llu)",
-		       wire_reason_text(reject.reason), (unsigned long long)reject.detail);
+	if (reject.reason == WIRE_REASON_CLIENTS || reject.reason == WIRE_REASON_ADDRESS)
+		return err_set(wire_reason_code(reject.reason),
+			       "tarnd refused the connection: %s (the limit is %llu)",
+			       wire_reason_text(reject.reason), (unsigned long long)reject.detail);
+	return err_set(wire_reason_code(reject.reason), "tarnd refused the connection: %s",
+		       wire_reason_text(reject.reason));
 }
 
 static int accepted(struct handshake *h, size_t bytes, const struct fabric_endpoint *ep,
@@ -142,36 +209,48 @@ static int accepted(struct handshake *h, size_t bytes, const struct fabric_endpo
 	return 0;
 }
 
-static int read_superblock(struct fabric_endpoint *ep, uint64_t timeout_ns,
+static int read_superblock(struct fabric_endpoint *ep, uint64_t limit_ns,
 			   struct layout_superblock *ret_superblock)
 {
 	struct fabric_request r = {
 		.opcode = FABRIC_READ, .length = sizeof(*ret_superblock), .local = ret_superblock};
 	struct fabric_completion completion = {.status = 0};
-	uint64_t limit = fabric_now(ep) + timeout_ns;
 	int ret = ep->pool_bytes < sizeof(*ret_superblock) ? -EINVAL
 							   : fabric_post(ep, &r, 1, ret_superblock);
 
-	while (ret == 0 && fabric_now(ep) < limit && (ret = fabric_poll(ep, &completion, 1)) == 0)
+	while (ret == 0 && fabric_now(ep) < limit_ns &&
+	       (ret = fabric_poll(ep, &completion, 1)) == 0)
 		ep->ops->wait(ep, 1000000);
 	if (ret == 0)
-		return err_set(-TARN_ETIMEOUT, "the pool's superblock could not be read in time");
+		return err_set(-TARN_ETIMEOUT,
+			       "the pool's superblock could not be read in time: is an mtu set on "
+			       "one side only (mtu in tarnd.conf's [listen], mtu= in the URI)? "
+			       "Else the network loses packets: see `tarn doctor`");
+	if (ret == -TARN_ESESSION || completion.status == -TARN_ESESSION)
+		return err_set(-EAGAIN, "the connection was lost as soon as it was made: %s",
+			       err_text());
 	if (ret < 0 || completion.status < 0)
 		return err_set(-TARN_EPROTO, "the pool's superblock cannot be read");
 	return 0;
 }
 
-static int attach(struct handshake *h, struct fabric_endpoint *ep,
-		  const struct tarn_options *options, struct tarn_session **ret_session)
+static int attach(struct handshake *h, struct fabric_endpoint *ep, uint32_t flags,
+		  uint64_t limit_ns, struct session_link *ret_link)
 {
 	struct layout_superblock superblock;
 	struct layout_geometry geometry;
 	struct session_identity identity = {
 		.client_id = h->reply.client_id,
 		.client_slot = h->reply.client_slot,
-		.read_only = options->flags & TARN_READONLY,
+		.read_only = flags & TARN_READONLY,
 	};
-	int ret = read_superblock(ep, options->timeout_ms * 1000000ull, &superblock);
+	int ret;
+
+	if (h->have_key) {
+		identity.owner = layout_owner(h->key.id, sizeof(h->key.id));
+		memcpy(identity.key_id, h->key.id, sizeof(h->key.id));
+	}
+	ret = read_superblock(ep, limit_ns, &superblock);
 
 	if (ret == 0)
 		ret = layout_superblock_check(&superblock, ep->pool_bytes, &geometry);
@@ -184,61 +263,137 @@ static int attach(struct handshake *h, struct fabric_endpoint *ep,
 		ep->ops->close(ep);
 		return ret;
 	}
-	return session_create(ep, &geometry, &identity, options, ret_session);
+	*ret_link = (struct session_link){.ep = ep, .geometry = geometry, .identity = identity};
+	return 0;
 }
 
-static int shake_hands(struct handshake *h, const struct tarn_options *options,
-		       struct tarn_session **ret_session)
+static int shake_hands(struct connector *c, struct handshake *h, uint64_t timeout_ns,
+		       struct session_link *ret_link, enum session_again *ret_again,
+		       uint64_t *ret_wait_ns)
 {
-	struct fabric_address address = {.path = h->uri->path[0] ? h->uri->path : NULL,
-					 .host = h->uri->host,
-					 .port = h->uri->port};
-	const struct fabric_transport *transport = fabric_transport_for(&address);
+	const struct fabric_transport *transport = fabric_transport_for(&c->address);
+	uint64_t limit_ns = clock_now_ns() + timeout_ns;
 	struct fabric_endpoint *ep = NULL;
 	size_t bytes;
 	int ret;
 
 	if (!transport)
 		return err_set(-TARN_ENOTBUILT,
-			       "host %s: access from other hosts (RDMA) is not built yet; on the "
-			       "daemon's own host use "
+			       "host %s: this library has no transport to other hosts (it was "
+			       "built without RDMA); on the daemon's own host use "
 			       "tarn:SOCKET-PATH?pool=%s",
 			       h->uri->host, h->uri->pool);
-	build_request(h, options->flags);
-	ret = transport->connect(&address, h->request, sizeof(h->request),
-				 options->timeout_ms * 1000000ull, h->answer, sizeof(h->answer),
-				 &bytes, &ep);
-	if (ret < 0)
-		return ret;
-	if (!ep)
-		return bytes == WIRE_REPLY_BYTES
-			       ? err_set(-TARN_EPROTO,
-					 "tarnd answered without giving access to the pool")
-			       : refused(h, bytes);
-	ret = accepted(h, bytes, ep, options->flags);
+	build_request(h, c->options.flags);
+	ret = transport->connect(&c->address, h->request, sizeof(h->request), timeout_ns, h->answer,
+				 sizeof(h->answer), &bytes, &ep);
+	if (ret == 0 && !ep && bytes != WIRE_REPLY_BYTES) {
+		*ret_again = SESSION_NEVER;
+		return refused(h, bytes, ret_again, ret_wait_ns);
+	}
+	if (ret == 0 && !ep)
+		ret = err_set(-TARN_EPROTO, "tarnd answered without giving access to the pool");
+	if (ret == 0) {
+		ret = accepted(h, bytes, ep, c->options.flags);
+		if (ret < 0)
+			ep->ops->close(ep);
+	}
+	if (ret == 0)
+		ret = attach(h, ep, c->options.flags, limit_ns, ret_link);
+	*ret_again = failure_again(ret);
+	return ret;
+}
+
+/* ---- the connector --------------------------------------------------------------------------- */
+
+/* One try. The key file is read each time: it may have been changed. */
+static int connector_connect(struct session_connector *base, uint64_t timeout_ns,
+			     struct session_link *ret_link, enum session_again *ret_again,
+			     uint64_t *ret_wait_ns)
+{
+	struct connector *c = (struct connector *)base;
+	struct handshake h = {.uri = &c->uri};
+	int ret = load_key(c->options.key_file, &h.key, &h.have_key);
+
+	*ret_again = SESSION_NEVER;
+	if (ret == 0)
+		ret = shake_hands(c, &h, timeout_ns, ret_link, ret_again, ret_wait_ns);
+	explicit_bzero(&h.key, sizeof(h.key));
+	return ret;
+}
+
+static void connector_free(struct session_connector *base)
+{
+	struct connector *c = (struct connector *)base;
+
+	free((char *)c->options.key_file);
+	free(c);
+}
+
+static void set_address(struct connector *c)
+{
+	const struct uri *uri = &c->uri;
+
+	c->address = (struct fabric_address){
+		.path = uri->path[0] ? uri->path : NULL,
+		.host = uri->path[0] ? NULL : uri->host,
+		.port = uri->port,
+		.source = uri->source[0] ? uri->source : NULL,
+		.settings = uri->settings,
+	};
+	if (c->options.spin_us)
+		c->address.settings.spin_us = c->options.spin_us;
+}
+
+static int connector_create(const char *uri_text, const struct tarn_options *options,
+			    struct connector **ret_connector)
+{
+	struct connector *c = calloc(1, sizeof(*c));
+	bool has_key;
+	int ret;
+
+	if (!c)
+		return err_set(-ENOMEM, "no memory for a session");
+	c->base.connect = connector_connect;
+	c->base.free = connector_free;
+	ret = uri_parse(uri_text, &c->uri);
+	if (ret == 0)
+		ret = merge_options(options, &c->uri, &c->options);
 	if (ret < 0) {
-		ep->ops->close(ep);
+		free(c);
 		return ret;
 	}
-	return attach(h, ep, options, ret_session);
+	/* the caller's text, or the environment's: it has to outlive them */
+	has_key = c->options.key_file != NULL;
+	if (has_key)
+		c->options.key_file = strdup(c->options.key_file);
+	if (has_key && !c->options.key_file) {
+		free(c);
+		return err_set(-ENOMEM, "no memory for a session");
+	}
+	set_address(c);
+	*ret_connector = c;
+	return 0;
 }
 
 /* ---- public ---------------------------------------------------------------------------------- */
 
-static int open_session(const struct uri *uri, const struct tarn_options *options,
-			struct tarn_session **ret_session)
+/* Takes the connector over. */
+static int open_session(struct connector *c, struct tarn_session **ret_session)
 {
-	struct handshake h = {.uri = uri};
+	uint64_t limit_ns = clock_now_ns() + c->options.timeout_ms * 1000000ull;
+	struct session_link link;
 	struct tarn_session *s;
 	int ret = auth_init();
 
 	if (ret == 0)
-		ret = load_key(options->key_file, &h.key, &h.have_key);
+		ret = session_connect(&c->base, limit_ns, &link);
 	if (ret == 0)
-		ret = shake_hands(&h, options, &s);
-	explicit_bzero(&h.key, sizeof(h.key));
-	if (ret < 0)
+		ret = session_create(link.ep, &link.geometry, &link.identity, &c->options, &s);
+	if (ret < 0) {
+		connector_free(&c->base);
 		return ret;
+	}
+	s->connector = &c->base;
 	if (!(s->flags & TARN_NO_THREAD)) {
 		ret = housekeeping_add(s);
 		if (ret < 0) {
@@ -250,25 +405,16 @@ static int open_session(const struct uri *uri, const struct tarn_options *option
 	return 0;
 }
 
-TARN_API int tarn_session_open(const char *uri_text, const struct tarn_options *options,
+TARN_API int tarn_session_open(const char *uri, const struct tarn_options *options,
 			       struct tarn_session **ret_session)
 {
-	struct tarn_options merged;
-	struct uri *uri;
+	struct connector *c = NULL;
 	int ret;
 
-	if (!uri_text || !ret_session)
+	if (!uri || !ret_session)
 		return err_set(-EINVAL, "uri and ret_session must not be NULL");
-	uri = malloc(sizeof(*uri));
-	if (!uri)
-		return err_set(-ENOMEM, "no memory for a session");
-	ret = uri_parse(uri_text, uri);
-	if (ret == 0)
-		ret = merge_options(options, uri, &merged);
-	if (ret == 0)
-		ret = open_session(uri, &merged, ret_session);
-	free(uri);
-	return ret;
+	ret = connector_create(uri, options, &c);
+	return ret < 0 ? ret : open_session(c, ret_session);
 }
 
 TARN_API void tarn_session_close(struct tarn_session *session)
@@ -277,8 +423,12 @@ TARN_API void tarn_session_close(struct tarn_session *session)
 		return;
 	/* in a forked child nothing of it is ours but the memory */
 	if (session->fork_generation == session_fork_generation()) {
+		if (session_hold(session) < 0)
+			return;
 		if (!(session->flags & TARN_NO_THREAD))
 			housekeeping_remove(session);
+		if (!session->lost && session->engine)
+			engine_stop(session->engine);
 		if (!session->lost)
 			session_run(session, process_start(session->process, true));
 	}

@@ -15,8 +15,8 @@ int directory_create(const struct layout_geometry *geometry, struct directory **
 void directory_free(struct directory *directory);
 
 /*
- * Offset of the subtable for a hash, or 0: not known yet, read it (directory_where) and tell
- * (directory_learn).
+ * Offset of the subtable for a hash as far as is known, perhaps from before the directory doubled;
+ * or 0: not known yet, read it (directory_where) and tell (directory_learn).
  */
 uint64_t directory_find(const struct directory *directory, struct layout_hash hash);
 /* Where in the pool this hash's entry stands, as far as the global depth is known. */
@@ -27,6 +27,13 @@ uint64_t directory_where(const struct directory *directory, struct layout_hash h
  */
 int directory_learn(struct directory *directory, struct layout_hash hash, uint64_t global_depth,
 		    uint64_t entry);
+/*
+ * For who looks at entries without keeping them, while a subtable splits: the global depth, what a
+ * read one changes (as directory_learn()), and the subtable that an entry names (0: none).
+ */
+uint32_t directory_depth(const struct directory *directory);
+int directory_learn_depth(struct directory *directory, uint64_t global_depth);
+uint64_t directory_subtable(const struct directory *directory, uint64_t entry);
 /* Forgets the entry of a hash: a header has contradicted it. */
 void directory_forget(struct directory *directory, struct layout_hash hash);
 

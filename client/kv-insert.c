@@ -17,6 +17,9 @@ static uint64_t pending_word(const struct kv_op *op)
 	return layout_slot_with_state(op->new_word, LAYOUT_SLOT_PENDING);
 }
 
+/* Who found no slot asks the daemon so often. */
+#define ASK_AGAIN_NS 20000000u
+
 /* ---- choosing a slot ------------------------------------------------------------------------- */
 
 /*
@@ -28,9 +31,9 @@ struct choice {
 	uint64_t main, overflow;
 };
 
-static inline void choose(struct kv_op *op, unsigned pair, unsigned bucket, uint64_t slot,
-			  uint64_t word)
+static inline void choose(void *arg, unsigned pair, unsigned bucket, uint64_t slot, uint64_t word)
 {
+	struct kv_op *op = arg;
 	struct choice *c = &((struct choice *)op->scratch)[pair];
 	/*
 	 * pairs begin at the group's main bucket A, or at its overflow bucket, with main bucket B
@@ -43,7 +46,7 @@ static inline void choose(struct kv_op *op, unsigned pair, unsigned bucket, uint
 		op->pending_slot = slot;
 		op->pending_word = word;
 	}
-	if (word)
+	if (word || !kv_split_free(op, pair, bucket, (unsigned)(slot / 8 + 7) % 8))
 		return;
 	c->empties++;
 	if (main && !c->main)
@@ -59,7 +62,7 @@ static uint64_t choose_slot(struct kv_op *op)
 
 	memset(c, 0, 2 * sizeof(*c));
 	op->pending_slot = 0;
-	kv_each_slot(op, op->pairs, choose);
+	found_each_slot(op, op->pair_offsets, op->pairs, choose);
 	best = c[1].empties > c[0].empties;
 	return c[best].main ? c[best].main : c[best].overflow;
 }
@@ -90,18 +93,96 @@ static bool yielded_enough(struct kv_op *op, uint64_t slot, uint64_t word)
 		op->yield_word = word;
 		op->yield_since_ns = now;
 	}
-	return now - op->yield_since_ns > KV_YIELD_NS;
+	/*
+	 * What its owner needs is some round trips, and since our first READ it was one or two: where
+	 * they are long, so is this, or clients would kill each other's slots without end.
+	 */
+	return now - op->yield_since_ns >
+	       (MUTATED(MUTATION_PATIENCE) ? 4 : 1) * KV_YIELD_NS + 4 * (now - op->first_read_ns);
+}
+
+/*
+ * Neither empty nor pending: the daemon splits the subtable, perhaps already. It is asked now and
+ * then, and what came of it is looked at more often.
+ */
+static int await_slot(struct kv_op *op)
+{
+	uint64_t now = session_now(op->session);
+
+	op->why = "; the index has no slot for the key, and did not grow: tarnd is stopped or "
+		  "overloaded";
+	if (op->split || (op->asked_ns && now - op->asked_ns < ASK_AGAIN_NS))
+		return kv_restart_late(op);
+	op->asked_ns = now;
+	op->state = KV_GROW;
+	return KV_GO_ON;
+}
+
+/* What the daemon says to that. */
+static int grow_reply(struct kv_op *op)
+{
+	struct wire_rpc_reply reply;
+	int ret = op->task.status < 0 ? op->task.status
+				      : wire_rpc_reply_decode(op->reply, op->task.length, &reply);
+
+	if (ret == -TARN_ESESSION)
+		return kv_end(op, session_lost(op->session));
+	if (ret == -TARN_ETIMEOUT)
+		return kv_restart_late(op);
+	if (ret < 0)
+		return kv_end(op, ret);
+	switch (reply.status) {
+	case 0:
+		return kv_restart_late(op);
+	case -TARN_EINDEXFULL:
+		return kv_end(op, err_set(reply.status,
+					  "all slots of this key's buckets are in use, and the "
+					  "index has its largest size (max_depth %u): delete keys, "
+					  "or enlarge the pool (size)",
+					  op->session->geometry.max_depth));
+	case -TARN_EPOOLFULL:
+		/* what was deleted a moment ago still rests, or the daemon does not know of it */
+		if (!claim_full_is_sure(&reply, &op->full_pass))
+			return kv_restart_late(op);
+		return kv_end(op,
+			      err_set(reply.status,
+				      "all slots of this key's buckets are in use, and the pool "
+				      "has no free page for a larger index: delete keys, or "
+				      "enlarge the pool (size)"));
+	default:
+		return kv_end(op, err_set(reply.status, "tarnd does not enlarge the index: %s",
+					  err_string(reply.status)));
+	}
+}
+
+int kv_grow(struct kv_op *op)
+{
+	struct wire_rpc message = {
+		.type = WIRE_RPC_GROW,
+		.class = layout_header_depth(op->pairs[0][0].header),
+		.slot_offset = op->hash.low,
+		.slot_word = op->hash.high,
+	};
+	int ret;
+
+	if (op->posted) {
+		op->posted = false;
+		return grow_reply(op);
+	}
+	wire_rpc_encode(&message, op->message);
+	ret = session_rpc(op->session, op->message, sizeof(op->message), op->reply,
+			  sizeof(op->reply), &op->task);
+	if (ret < 0)
+		return kv_end(op, ret);
+	op->posted = true;
+	return KV_WAIT;
 }
 
 /* No empty slot. A pending one may be left from a client that died: then it is killed and used. */
 static int no_slot(struct kv_op *op)
 {
 	if (!op->pending_slot)
-		return kv_end(op,
-			      err_set(-TARN_EINDEXFULL, "all slots of this key's buckets are in "
-							"use: the index is too small for this many "
-							"keys; raise `keys` in the pool's section "
-							"of tarnd.conf and start with a new pool"));
+		return await_slot(op);
 	if (!yielded_enough(op, op->pending_slot, op->pending_word))
 		return kv_restart(op, true);
 	op->candidate_count = op->batch_begin = 0;
@@ -114,6 +195,12 @@ static int no_slot(struct kv_op *op)
 
 static int begin_insert(struct kv_op *op)
 {
+	uint64_t limits = op->session->limits.limits;
+
+	if (__builtin_expect(limits & (LAYOUT_LIMIT_KEYS | LAYOUT_LIMIT_BYTES), 0))
+		return kv_end(op, session_over_quota(op->session, limits & LAYOUT_LIMIT_KEYS
+									  ? LAYOUT_LIMIT_KEYS
+									  : LAYOUT_LIMIT_BYTES));
 	op->own_slot = choose_slot(op);
 	if (!op->own_slot)
 		return no_slot(op);
@@ -171,9 +258,15 @@ static bool headers_unchanged(const struct kv_op *op)
 {
 	unsigned i;
 
-	for (i = 0; i < 4; i++)
+	if (MUTATED(MUTATION_FLAG_REREAD))
+		return true;
+	for (i = 0; i < 4; i++) {
 		if (op->pairs[i / 2][i % 2].header != op->again[i / 2][i % 2].header)
 			return false;
+		if (op->split &&
+		    op->old_pairs[i / 2][i % 2].header != op->old_again[i / 2][i % 2].header)
+			return false;
+	}
 	return true;
 }
 
@@ -188,9 +281,10 @@ static bool known_stranger(const struct kv_op *op, uint64_t slot, uint64_t word)
 	return false;
 }
 
-static inline void collect_rival(struct kv_op *op, unsigned pair, unsigned bucket, uint64_t slot,
+static inline void collect_rival(void *arg, unsigned pair, unsigned bucket, uint64_t slot,
 				 uint64_t word)
 {
+	struct kv_op *op = arg;
 	uint32_t state = layout_slot_state(word);
 
 	(void)pair;
@@ -198,7 +292,7 @@ static inline void collect_rival(struct kv_op *op, unsigned pair, unsigned bucke
 	if (slot == op->own_slot || layout_slot_fp(word) != op->fp || state == LAYOUT_SLOT_EMPTY)
 		return;
 	if (state == LAYOUT_SLOT_MOVED)
-		op->moved = true;
+		op->moved |= found_tombstone_counts(op->hash, word);
 	else if (!known_stranger(op, slot, word))
 		op->candidates[op->candidate_count++] =
 			(struct kv_candidate){.slot = slot, .word = word};
@@ -211,21 +305,30 @@ static int look_for_rivals(struct kv_op *op)
 		return withdraw(op, false);
 	/* the strangers of the first READ stay in front, the rivals come behind */
 	op->candidate_count = op->batch_begin = op->stranger_count;
+	/* a tombstone of the old subtable is no news: the new one was read behind it */
+	if (op->split)
+		found_each_slot(op, op->old_offsets, op->old_again, collect_rival);
 	op->moved = false;
 	if (!MUTATED(MUTATION_PENDING_REREAD))
-		kv_each_slot(op, op->again, collect_rival);
+		found_each_slot(op, op->pair_offsets, op->again, collect_rival);
 	if (op->moved)
 		return withdraw(op, true);
 	op->state = op->candidate_count > op->stranger_count ? KV_RIVALS : KV_COMMIT;
 	return KV_GO_ON;
 }
 
+/*
+ * While the subtable splits, the old one is read first, and only then the new one: what moves
+ * meanwhile is seen in one of them.
+ */
 int kv_insert(struct kv_op *op)
 {
+	const uint64_t *offsets = op->split ? op->old_offsets : op->pair_offsets;
+	struct layout_bucket(*again)[2] = op->split ? op->old_again : op->again;
 	struct fabric_request requests[] = {
 		kv_cas(op->own_slot, 0, pending_word(op), &op->seen),
-		fabric_read(op->pair_offsets[0], op->again[0], LAYOUT_PAIR_BYTES),
-		fabric_read(op->pair_offsets[1], op->again[1], LAYOUT_PAIR_BYTES),
+		fabric_read(offsets[0], again[0], LAYOUT_PAIR_BYTES),
+		fabric_read(offsets[1], again[1], LAYOUT_PAIR_BYTES),
 	};
 
 	if (!op->posted) {
@@ -234,7 +337,26 @@ int kv_insert(struct kv_op *op)
 		return kv_post(op, requests, 3);
 	}
 	op->posted = false;
-	return op->seen != 0 ? kv_restart(op, false) : look_for_rivals(op);
+	if (op->seen != 0)
+		return kv_restart(op, false);
+	if (!op->split)
+		return look_for_rivals(op);
+	op->state = KV_REREAD;
+	return KV_GO_ON;
+}
+
+int kv_reread_old(struct kv_op *op)
+{
+	struct fabric_request requests[] = {
+		fabric_read(op->old_offsets[0], op->old_again[0], LAYOUT_PAIR_BYTES),
+		fabric_read(op->old_offsets[1], op->old_again[1], LAYOUT_PAIR_BYTES),
+	};
+
+	if (!op->posted)
+		return kv_post(op, requests, 2);
+	op->posted = false;
+	op->state = KV_REREAD;
+	return KV_GO_ON;
 }
 
 /*
@@ -316,10 +438,10 @@ int kv_rivals(struct kv_op *op)
 
 static int post_kills(struct kv_op *op)
 {
-	struct fabric_request requests[2 * KV_SLOTS];
+	struct fabric_request requests[FABRIC_POST_MAX];
 	unsigned i, n = 0;
 
-	for (i = 0; i < op->candidate_count; i++) {
+	for (i = 0; i < op->candidate_count && n < FABRIC_POST_MAX; i++) {
 		const struct kv_candidate *c = &op->candidates[i];
 
 		if (layout_slot_state(c->word) != LAYOUT_SLOT_PENDING)
@@ -344,15 +466,20 @@ int kv_kill(struct kv_op *op)
 	for (i = 0; i < op->candidate_count; i++) {
 		const struct kv_candidate *c = &op->candidates[i];
 
-		if (layout_slot_state(c->word) == LAYOUT_SLOT_PENDING)
-			all = op->kills[n++] == c->word && all;
+		if (layout_slot_state(c->word) != LAYOUT_SLOT_PENDING)
+			continue;
+		all = n < FABRIC_POST_MAX && op->kills[n] == c->word && all;
+		n++;
 	}
 	/* without a slot of our own we were only making room */
 	if (!op->own_slot)
 		return kv_restart(op, false);
 	if (kv_too_old(op))
 		return withdraw(op, false);
-	op->state = all || MUTATED(MUTATION_KILL_RULE) ? KV_COMMIT : KV_REREAD;
+	if (all || MUTATED(MUTATION_KILL_RULE))
+		op->state = KV_COMMIT;
+	else
+		op->state = op->split ? KV_REREAD_OLD : KV_REREAD;
 	return KV_GO_ON;
 }
 

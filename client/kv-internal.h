@@ -11,13 +11,19 @@
  *	BUCKETS -> CANDIDATES
  *	  found:  get: [GET_EXTENTS, RENEW];  put, delete: UPDATE;  add: ADD_FAA or ADD_RPC
  *	  absent: put, add: INSERT -> [RIVALS -> [KILL -> [REREAD -> RIVALS]]] -> COMMIT;
- *	          out of any of these: WITHDRAW -> BEGIN
+ *	          out of any of these: WITHDRAW -> BEGIN; no slot: GROW -> BEGIN
+ *
+ * While the key's subtable splits, two subtables are looked at:
+ *
+ *	BUCKETS -> SPLIT_ENTRIES -> [SPLIT_OLD] -> SPLIT_NEW -> CANDIDATES, and
+ *	INSERT and REREAD_OLD go on to REREAD
  */
 #ifndef TARN_KV_INTERNAL_H
 #define TARN_KV_INTERNAL_H
 
 #include "alloc.h"
 #include "claim.h"
+#include "found.h"
 #include "kv.h"
 
 enum kv_kind { KV_GET, KV_PUT, KV_DELETE, KV_ADD };
@@ -42,6 +48,11 @@ enum kv_state {
 	KV_REREAD,
 	KV_COMMIT,
 	KV_WITHDRAW,
+	KV_GROW,
+	KV_SPLIT_ENTRIES,
+	KV_SPLIT_OLD,
+	KV_SPLIT_NEW,
+	KV_REREAD_OLD,
 	KV_ADD_FAA,
 	KV_ADD_RPC,
 	KV_STATES
@@ -49,7 +60,8 @@ enum kv_state {
 
 enum kv_next { KV_WAIT = 0, KV_GO_ON = 1, KV_ENDED = 2 };
 
-#define KV_SLOTS         (4u * LAYOUT_BUCKET_SLOTS) /* slots of the two bucket pairs */
+/* slots of the two bucket pairs, in the old and in the new subtable of a split */
+#define KV_SLOTS         (2u * 4u * LAYOUT_BUCKET_SLOTS)
 #define KV_SCRATCH_BYTES (2u * LAYOUT_BLOCK_MAX)
 #define KV_WINDOW        16u /* extents in one post */
 /* a block with a wrong checksum under an unchanged slot word is read so often */
@@ -66,7 +78,8 @@ struct kv_candidate {
 };
 
 struct kv_op {
-	struct task task;
+	/* its fields are written by each operation: none of them shall straddle a cache line by chance */
+	_Alignas(64) struct task task;
 	struct tarn_session *session;
 	enum kv_kind kind;
 	enum kv_state state;
@@ -93,6 +106,9 @@ struct kv_op {
 	uint64_t seen_epoch;    /* known before that READ */
 	uint64_t now_ns;        /* when the clock was read last: after a completion */
 	unsigned attempts;
+	unsigned too_old; /* so often T1 has stopped it, up to OLD_MAX */
+	bool congested;   /* that was not the first time: it begins again after a while */
+	const char *why;  /* it is not done yet, for who reads that the time is up; "" or "; ..." */
 
 	/* the index, as read */
 	uint64_t pair_offsets[2];
@@ -102,7 +118,21 @@ struct kv_op {
 	/* of the first READ, and rivals behind them */
 	struct kv_candidate candidates[2 * KV_SLOTS];
 	unsigned candidate_count, stranger_count, batch_begin, batch_end;
-	bool moved; /* a tombstone of this fingerprint was read */
+	bool moved;              /* a tombstone was read: the key may be in another subtable */
+	bool refresh;            /* the directory entry has to be read, whatever is known */
+	unsigned contradictions; /* so often in a row directory and headers did not agree */
+
+	/*
+	 * kv-split.c: the key's subtable splits. Then pair_offsets, pairs and again are those of the
+	 * new subtable, and these of the old one
+	 */
+	bool split;
+	bool filled;          /* the headers were read, and said "filled" */
+	uint32_t split_depth; /* of the old one: this bit of the key's hash is set */
+	uint64_t old_offsets[2];
+	struct layout_bucket old_pairs[2][2], old_again[2][2];
+	uint64_t new_entry;
+	bool old_flagged; /* the split had reached all its buckets before old_pairs was read */
 
 	/* what was found */
 	uint64_t slot, word;
@@ -116,6 +146,8 @@ struct kv_op {
 	uint64_t new_word, stamp;
 	uint64_t extents_taken, extents_written;
 	uint32_t claim_class;
+	bool larger;          /* its memory rests: a block of a larger class will do */
+	unsigned claim_looks; /* so often in vain: another operation claims a page of the class */
 	enum kv_state after_claim;
 
 	/* insert */
@@ -125,6 +157,8 @@ struct kv_op {
 	uint64_t kills[2 * KV_SLOTS];        /* what the killing CASes found */
 	uint64_t yield_slot, yield_word, yield_since_ns;
 	bool withdraw_backoff;
+	unsigned late;     /* how often it has been waited for the daemon */
+	uint64_t asked_ns; /* when the daemon was asked to split, last; 0: never */
 
 	/* corruption */
 	uint64_t bad_slot, bad_word;
@@ -135,7 +169,8 @@ struct kv_op {
 	bool window_bad;
 
 	/* add */
-	uint64_t faa_word; /* the FAA's slot word was another one: only this block counts */
+	uint64_t faa_word;  /* the FAA's slot word was another one: only this block counts */
+	uint64_t full_pass; /* claim_full_is_sure(), of a larger index */
 	uint8_t message[WIRE_RPC_BYTES], reply[WIRE_RPC_REPLY_BYTES];
 
 	/* results */
@@ -152,34 +187,21 @@ int kv_post(struct kv_op *op, const struct fabric_request *requests, unsigned co
 int kv_end(struct kv_op *op, int result);
 /* Starts again from the index; later, if `backoff`. Ends the operation when its time is up. */
 int kv_restart(struct kv_op *op, bool backoff);
+/* Likewise, in a millisecond or some: only the daemon can help, and needs that long. */
+int kv_restart_late(struct kv_op *op);
+/* Directory and headers do not agree: the entry is read again. */
+int kv_contradiction(struct kv_op *op);
+/* The buckets have been read: on to the blocks of the candidates, or to what is done without. */
+int kv_collected(struct kv_op *op);
 /* T1: has too much time passed since the first READ? */
 bool kv_too_old(struct kv_op *op);
-/* A block read for `word`: 1 is the key's, 0 is another key's, -1 does not fit the word. */
-int kv_block_match(const struct kv_op *op, const struct layout_block *block, uint64_t word);
+static inline int kv_block_match(const struct kv_op *op, const struct layout_block *block,
+				 uint64_t word)
+{
+	return found_match(op->key, op->key_length, block, word);
+}
 /* A slot's block was bad: look again, or give up as corrupt. */
 int kv_bad(struct kv_op *op, uint64_t slot, uint64_t word);
-/*
- * Calls fn for each slot of the bucket pairs. The pairs may overlap: an address counts once.
- * Inlined, fn and all.
- */
-typedef void kv_slot_fn(struct kv_op *op, unsigned pair, unsigned bucket, uint64_t slot,
-			uint64_t word);
-static inline __attribute__((always_inline)) void
-kv_each_slot(struct kv_op *op, struct layout_bucket pairs[2][2], kv_slot_fn *fn)
-{
-	unsigned p, b, i;
-
-	for (p = 0; p < 2; p++) {
-		for (b = 0; b < 2; b++) {
-			uint64_t offset = op->pair_offsets[p] + b * LAYOUT_BUCKET_BYTES;
-
-			if (p == 1 && offset - op->pair_offsets[0] < LAYOUT_PAIR_BYTES)
-				continue;
-			for (i = 0; i < LAYOUT_BUCKET_SLOTS; i++)
-				fn(op, p, b, offset + 8 + 8ull * i, pairs[p][b].slots[i]);
-		}
-	}
-}
 /*
  * Posts READs of the blocks of candidates from op->batch_begin on, as many as fit; sets batch_end.
  */
@@ -188,10 +210,6 @@ static inline const struct layout_block *kv_candidate_block(const struct kv_op *
 							    const struct kv_candidate *c)
 {
 	return (const struct layout_block *)(op->scratch + c->scratch);
-}
-static inline bool kv_expired(const struct kv_op *op, const struct layout_block *block)
-{
-	return block->expiry && op->session->epoch >= block->expiry;
 }
 static inline struct fabric_request kv_cas(uint64_t offset, uint64_t compare, uint64_t operand,
 					   uint64_t *seen)
@@ -233,6 +251,17 @@ int kv_update(struct kv_op *op);
 int kv_add_faa(struct kv_op *op);
 int kv_add_rpc(struct kv_op *op);
 
+/* ---- kv-split.c: while the key's subtable splits ---- */
+/* A header says that the key's subtable splits, and which: goes to SPLIT_ENTRIES. */
+int kv_split(struct kv_op *op, uint64_t header);
+int kv_split_entries(struct kv_op *op);
+int kv_split_old(struct kv_op *op);
+int kv_split_new(struct kv_op *op);
+/* Adds the visible slots of the old subtable to the candidates. */
+void kv_split_collect(struct kv_op *op);
+/* May an insert take the empty slot of the new subtable that is in this place? */
+bool kv_split_free(const struct kv_op *op, unsigned pair, unsigned bucket, unsigned slot);
+
 /* ---- kv-insert.c ---- */
 int kv_absent(struct kv_op *op);
 int kv_insert(struct kv_op *op);
@@ -241,5 +270,7 @@ int kv_kill(struct kv_op *op);
 int kv_reread(struct kv_op *op);
 int kv_commit(struct kv_op *op);
 int kv_withdraw(struct kv_op *op);
+int kv_reread_old(struct kv_op *op);
+int kv_grow(struct kv_op *op);
 
 #endif

@@ -12,36 +12,24 @@
 #include "err.h"
 #include "kv-internal.h"
 #include "mutation.h"
-
-static void fill_item(struct kv_op *op, const struct layout_block *block)
-{
-	const struct tarn_session *s = op->session;
-
-	op->item = (struct tarn_item){
-		.size = sizeof(op->item),
-		.kind = block->kind == LAYOUT_KIND_COUNTER ? TARN_KIND_COUNTER : TARN_KIND_VALUE,
-		.value_bytes = block->value_length,
-		.stamp = block->stamp,
-		.user_flags = block->user_flags,
-		.writer = block->writer,
-	};
-	if (block->expiry > s->epoch)
-		op->item.expiry_ms =
-			(block->expiry - s->epoch) * (s->geometry.epoch_ns / 1000) / 1000;
-}
+#include "reference.h"
 
 int kv_get_found(struct kv_op *op)
 {
 	const struct layout_block *block = op->found;
 
-	if (kv_expired(op, block))
+	if (found_expired(op->session, block))
 		return kv_end(op, -TARN_ENOTFOUND);
 	/* a location that came from the cache is in it: writing it again would dirty the line */
 	if (op->state != KV_CACHED_GET && op->session->cache &&
 	    block->kind != LAYOUT_KIND_EXTENTS &&
-	    layout_slot_state(op->word) == LAYOUT_SLOT_COMMITTED)
+	    layout_slot_state(op->word) == LAYOUT_SLOT_COMMITTED) {
+		cache_see(op->session->cache, op->hash, op->slot, op->word);
 		cache_add(op->session->cache, op->hash, op->seen_epoch, op->slot, op->word);
-	fill_item(op, block);
+	}
+	op->item = found_item(op->session, block);
+	if (op->session->reference)
+		reference_hit(op->session, layout_slot_offset(op->word));
 	if (op->exists_only)
 		return kv_end(op, 0);
 	if (block->value_length > op->buffer_bytes)
@@ -52,7 +40,7 @@ int kv_get_found(struct kv_op *op)
 		op->state = KV_GET_EXTENTS;
 		return KV_GO_ON;
 	}
-	memcpy(op->buffer, layout_block_value(block), block->value_length);
+	found_copy(op->session, op->buffer, block);
 	return kv_end(op, 0);
 }
 
@@ -61,6 +49,7 @@ int kv_cached_get(struct kv_op *op)
 {
 	struct tarn_session *s = op->session;
 	uint32_t bytes = layout_class_bytes(layout_slot_class(op->word));
+	bool late;
 	struct fabric_request requests[] = {
 		fabric_read(op->slot, &op->seen, 8),
 		fabric_read(layout_slot_offset(op->word), op->scratch, bytes),
@@ -73,13 +62,15 @@ int kv_cached_get(struct kv_op *op)
 	}
 	op->posted = false;
 	op->found = (const struct layout_block *)op->scratch;
-	if (op->seen == op->word && !kv_too_old(op) &&
-	    kv_block_match(op, op->found, op->word) > 0) {
+	late = kv_too_old(op);
+	if (!late && op->seen == op->word && kv_block_match(op, op->found, op->word) > 0) {
 		s->stats.cache_hits++;
 		return kv_get_found(op);
 	}
 	s->stats.cache_misses++;
-	cache_remove(s->cache, op->hash);
+	/* that we were late does not speak against the location */
+	if (!late)
+		cache_fail(s->cache, op->hash);
 	return kv_restart(op, false);
 }
 
@@ -118,8 +109,10 @@ static int post_window(struct kv_op *op)
 			op->window_bad = true;
 			return renew(op);
 		}
-		requests[n++] = fabric_read(layout_slot_offset(where),
-					    op->buffer + i * LAYOUT_PAGE_BYTES, (uint32_t)length);
+		requests[n] = fabric_read(layout_slot_offset(where),
+					  op->buffer + i * LAYOUT_PAGE_BYTES, (uint32_t)length);
+		requests[n].flags = FABRIC_DIRECT;
+		buffer_count(op->session, &requests[n++]);
 	}
 	op->window_end = i;
 	return kv_post(op, requests, n);
@@ -150,6 +143,7 @@ int kv_get_extents(struct kv_op *op)
 		return post_window(op);
 	}
 	op->posted = false;
+	op->now_ns = session_now(op->session);
 	op->window_bad = !window_valid(op);
 	/*
 	 * what comes next must still lie within D of the first READ: half of it is spent at the

@@ -13,25 +13,59 @@
 #include "kv-internal.h"
 #include "mutation.h"
 
+/* So often it is looked whether another operation has brought a page; then less and less. */
+#define CLAIM_LOOK_NS   5000u
+#define CLAIM_DOUBLINGS 8u
+
 static const uint8_t in_use = LAYOUT_FREE_IN_USE;
 
 /* ---- the new block --------------------------------------------------------------------------- */
 
+/* Another operation of the session is getting a page of the class. */
+static int await_claim(struct kv_op *op)
+{
+	uint64_t now = session_now(op->session);
+
+	if (now > op->limit_ns &&
+	    alloc_claim_result(op->session->alloc, op->claim_class) == -TARN_EPOOLFULL)
+		return kv_end(op,
+			      err_set(-TARN_EPOOLFULL,
+				      "the pool has no page for blocks of %u bytes: delete keys, "
+				      "or enlarge the pool (size)",
+				      layout_class_bytes(op->claim_class)));
+	if (now > op->limit_ns)
+		return kv_end(op, err_set(-TARN_ETIMEOUT, "no free block within the time limit"));
+	op->task.wake_ns = now + (CLAIM_LOOK_NS << op->claim_looks);
+	op->claim_looks += op->claim_looks < CLAIM_DOUBLINGS;
+	return KV_WAIT;
+}
+
 int kv_claim(struct kv_op *op)
 {
+	struct alloc *alloc = op->session->alloc;
 	int result;
 
 	if (!op->posted) {
+		if (op->claim_looks && alloc_has(alloc, op->claim_class)) {
+			op->claim_looks = 0;
+			op->state = op->after_claim;
+			return KV_GO_ON;
+		}
+		if (!alloc_claim_begin(alloc, op->claim_class))
+			return await_claim(op);
+		op->claim_looks = 0;
 		claim_start(&op->claim, op->session, &op->task, op->claim_class);
 		op->posted = true;
 	}
 	if (!claim_step(&op->claim, &result))
 		return KV_WAIT;
+	alloc_claim_end(alloc, op->claim_class, result);
 	op->posted = false;
 	if (result < 0)
 		return kv_end(op, result);
 	if (session_now(op->session) > op->limit_ns)
 		return kv_end(op, err_set(-TARN_ETIMEOUT, "no free block within the time limit"));
+	op->larger = op->claim.larger;
 	op->state = op->after_claim;
 	return KV_GO_ON;
 }
@@ -41,6 +75,12 @@ static bool take(struct kv_op *op, uint32_t class, struct alloc_block *ret_block
 {
 	if (alloc_take(op->session->alloc, class, ret_block))
 		return true;
+	if (op->larger) {
+		op->larger = false;
+		if (alloc_take(op->session->alloc, alloc_larger(op->session->alloc, class),
+			       ret_block))
+			return true;
+	}
 	op->claim_class = class;
 	op->after_claim = op->state;
 	op->state = KV_CLAIM;
@@ -105,10 +145,12 @@ int kv_extents(struct kv_op *op)
 			layout_slot_make(LAYOUT_SLOT_EMPTY, 0, block.class, 0, block.offset);
 		image_extents(op)[i].checksum = layout_extent_checksum(data, length, block.offset);
 		op->extents_taken++;
-		requests[n++] = (struct fabric_request){.opcode = FABRIC_WRITE,
-							.length = (uint32_t)length,
-							.offset = block.offset,
-							.local = (void *)data};
+		requests[n] = (struct fabric_request){.opcode = FABRIC_WRITE,
+						      .flags = FABRIC_DIRECT,
+						      .length = (uint32_t)length,
+						      .offset = block.offset,
+						      .local = (void *)data};
+		buffer_count(op->session, &requests[n++]);
 		if (block.mark)
 			requests[n++] = alloc_map_write(op->session->alloc, block.offset, &in_use);
 	}
@@ -143,7 +185,7 @@ static void build_image(struct kv_op *op, uint32_t kind, uint64_t value_bytes)
 		.class = (uint8_t)op->block.class,
 		.value_length = value_bytes,
 		.user_flags = op->user_flags,
-		.writer = op->session->identity.client_id,
+		.owner = op->session->identity.owner,
 		.stamp = op->stamp,
 		.expiry = expiry_epoch(op),
 	};
@@ -153,6 +195,7 @@ static void build_image(struct kv_op *op, uint32_t kind, uint64_t value_bytes)
 		/* What fills the last word goes into the pool as well: not this process's old memory. */
 		memset(op->image + padded + layout_pad8(value_bytes) - 8, 0, 8);
 		memcpy(op->image + padded, op->value, value_bytes);
+		op->session->stats.bytes_copied += value_bytes;
 	} else if (kind == LAYOUT_KIND_COUNTER) {
 		memcpy(op->image + padded, &op->delta, 8);
 	}
@@ -164,8 +207,9 @@ static void build_image(struct kv_op *op, uint32_t kind, uint64_t value_bytes)
 
 int kv_prepare(struct kv_op *op)
 {
+	bool counter = op->kind == KV_ADD || op->put_flags & TARN_PUT_COUNTER;
 	uint64_t value_bytes = op->kind == KV_ADD ? 8 : op->value_bytes;
-	uint32_t kind = op->kind == KV_ADD  ? LAYOUT_KIND_COUNTER
+	uint32_t kind = counter             ? LAYOUT_KIND_COUNTER
 			: op->extents_taken ? LAYOUT_KIND_EXTENTS
 					    : LAYOUT_KIND_VALUE;
 	uint32_t class =
@@ -257,6 +301,10 @@ static void retire_found(struct kv_op *op)
 
 static int update_decided(struct kv_op *op)
 {
+	/* over its quota an access key may write over a value, but with nothing larger */
+	if (op->kind == KV_PUT && op->session->limits.limits & LAYOUT_LIMIT_BYTES &&
+	    op->value_bytes > op->found->value_length)
+		return kv_end(op, session_over_quota(op->session, LAYOUT_LIMIT_BYTES));
 	/* a frozen slot is about to move: a moment later it is writable elsewhere */
 	if (layout_slot_state(op->word) == LAYOUT_SLOT_FROZEN)
 		return kv_restart(op, true);
@@ -266,7 +314,7 @@ static int update_decided(struct kv_op *op)
 
 int kv_put_found(struct kv_op *op)
 {
-	bool expired = kv_expired(op, op->found);
+	bool expired = found_expired(op->session, op->found);
 
 	if (!expired && (op->put_flags & TARN_PUT_IF_ABSENT))
 		return kv_end(op, -TARN_EEXISTS);
@@ -281,7 +329,7 @@ int kv_put_found(struct kv_op *op)
 
 int kv_delete_found(struct kv_op *op)
 {
-	if (kv_expired(op, op->found))
+	if (found_expired(op->session, op->found))
 		return kv_end(op, -TARN_ENOTFOUND);
 	return update_decided(op);
 }
@@ -294,10 +342,12 @@ int kv_update(struct kv_op *op)
 	if (!op->posted)
 		return kv_post(op, &r, 1);
 	op->posted = false;
-	if (op->session->cache && (op->kind == KV_DELETE || op->seen != op->word))
+	if (op->session->cache && op->kind == KV_DELETE)
 		cache_remove(op->session->cache, op->hash);
 	if (op->seen != op->word)
 		return kv_restart(op, true);
+	if (op->session->cache && op->kind != KV_DELETE)
+		cache_see(op->session->cache, op->hash, op->slot, op->word);
 	if (op->kind != KV_DELETE)
 		kv_published(op, op->slot);
 	retire_found(op);
@@ -322,7 +372,7 @@ int kv_cached_put(struct kv_op *op)
 	op->posted = false;
 	if (op->seen != op->word) {
 		s->stats.cache_misses++;
-		cache_remove(s->cache, op->hash);
+		cache_fail(s->cache, op->hash);
 		return kv_restart(op, false);
 	}
 	s->stats.cache_hits++;
@@ -349,7 +399,7 @@ int kv_add_found(struct kv_op *op)
 							   "was on its way: it may or may not "
 							   "have counted"));
 	}
-	if (kv_expired(op, op->found)) {
+	if (found_expired(op->session, op->found)) {
 		/* present for the CAS, absent for us: a new counter takes its place */
 		if (op->have_block)
 			return update_decided(op);
@@ -386,8 +436,10 @@ int kv_add_faa(struct kv_op *op)
 		return kv_post(op, requests, 2);
 	op->posted = false;
 	op->added = (int64_t)(op->seen + (uint64_t)op->delta);
+	/* moved: it may have been replaced since, before the FAA */
 	if (same_block(op->kills[0], op->word) &&
-	    layout_slot_state(op->kills[0]) != LAYOUT_SLOT_EMPTY)
+	    (layout_slot_state(op->kills[0]) == LAYOUT_SLOT_COMMITTED ||
+	     layout_slot_state(op->kills[0]) == LAYOUT_SLOT_FROZEN))
 		return kv_end(op, 0);
 	op->faa_word = op->word;
 	return kv_restart(op, false);
@@ -396,11 +448,12 @@ int kv_add_faa(struct kv_op *op)
 static int add_rpc_reply(struct kv_op *op)
 {
 	struct wire_rpc_reply reply;
-	int ret = op->task.status < 0 ? op->task.status
-				      : wire_rpc_reply_decode(op->reply, op->task.length, &reply);
+	int ret = op->task.status;
 
+	/* an answer that says nothing is none */
 	if (ret == 0)
-		ret = reply.status;
+		ret = wire_rpc_reply_decode(op->reply, op->task.length, &reply) < 0 ? -TARN_ESESSION
+										    : reply.status;
 	switch (ret) {
 	case 0:
 		op->added = reply.value;
@@ -443,5 +496,11 @@ int kv_add_rpc(struct kv_op *op)
 		return KV_WAIT;
 	}
 	op->posted = false;
+	if (!op->task.sent)
+		return kv_end(op, op->task.status == -TARN_ESESSION
+					  ? session_lost(op->session)
+					  : err_set(-TARN_ETIMEOUT,
+						    "the add could not be sent within the time "
+						    "limit: tarnd is stopped or overloaded"));
 	return add_rpc_reply(op);
 }

@@ -15,19 +15,24 @@
 
 #include "cache.h"
 #include "directory.h"
+#include "engine.h"
 #include "err.h"
 #include "mutation.h"
 
 #define BACKOFF_BASE_NS   500u
 #define BACKOFF_DOUBLINGS 9u
-/* attempts, before a header that does not fit the directory is no growth under way any more */
+#define LATE_NS           500000u
+#define LATE_DOUBLINGS    5u
+#define OLD_MAX           6u /* doublings of D, and two */
+/* in a row, before a header that does not fit the directory is no growth under way any more */
 #define CONTRADICTIONS_MAX 100u
 
 int kv_op_create(struct tarn_session *session, struct kv_op **ret_op)
 {
-	struct kv_op *op = calloc(1, sizeof(*op));
+	struct kv_op *op = aligned_alloc(_Alignof(struct kv_op), sizeof(*op));
 
 	if (op) {
+		memset(op, 0, sizeof(*op));
 		op->session = session;
 		op->image = aligned_alloc(64, LAYOUT_BLOCK_MAX);
 		op->scratch = aligned_alloc(64, KV_SCRATCH_BYTES);
@@ -51,28 +56,19 @@ void kv_op_free(struct kv_op *op)
 
 /* ---- ending and starting again --------------------------------------------------------------- */
 
-static unsigned latency_bucket(uint64_t ns)
-{
-	unsigned bucket = ns ? 64 - (unsigned)__builtin_clzll(ns) : 0;
-
-	return bucket < LAYOUT_LATENCY_BUCKETS ? bucket : LAYOUT_LATENCY_BUCKETS - 1;
-}
-
 static void count(struct kv_op *op, int result)
 {
 	struct tarn_session *s = op->session;
-	/* a get has just looked at the clock (T1), and what came after that is short */
-	uint64_t now = op->kind == KV_GET ? op->now_ns : session_now(s);
+	uint64_t now;
 
-	(op->kind == KV_GET ? s->get_latency
-			    : s->put_latency)[latency_bucket(now - op->started_ns)]++;
-	s->last_call_ns = now;
-	if (op->kind == KV_GET &&
-	    (result == 0 || result == -TARN_ETOOSMALL || result == -TARN_ENOTFOUND)) {
-		s->stats.gets++;
-		s->stats.hits += result != -TARN_ENOTFOUND;
+	if (op->kind == KV_GET) {
+		/* it has just looked at the clock (T1), and what came after that is short */
+		session_count_get(s, op->now_ns - op->started_ns, op->now_ns, result);
 		return;
 	}
+	now = session_now(s);
+	s->put_latency[session_latency_bucket(now - op->started_ns)]++;
+	s->last_call_ns = now;
 	if (result < 0) {
 		/* an unmet condition is an answer, not a failure */
 		s->stats.errors += result != -TARN_ENOTFOUND && result != -TARN_EEXISTS &&
@@ -86,6 +82,10 @@ static void count(struct kv_op *op, int result)
 
 int kv_end(struct kv_op *op, int result)
 {
+	/* an add that may have counted and was not found again: whatever else went wrong since */
+	if (op->faa_word && result < 0 && result != -TARN_ECONFLICT && result != -TARN_EAMBIGUOUS)
+		result = err_set(-TARN_EAMBIGUOUS, "the add may or may not have counted: %s",
+				 err_text());
 	if (op->have_block || op->extents_taken)
 		kv_drop_block(op);
 	if (op->kind != KV_GET)
@@ -95,17 +95,33 @@ int kv_end(struct kv_op *op, int result)
 	return KV_ENDED;
 }
 
+void kv_cut(struct kv_op *op)
+{
+	/* whether an add that was sent has counted only its answer tells */
+	if (op->state == KV_ADD_RPC && op->posted && op->task.sent)
+		return;
+	op->limit_ns = op->task.limit_ns = 0;
+}
+
+/* Until then, or until the time is up. */
+static int rest(struct kv_op *op, uint64_t until_ns)
+{
+	op->task.wake_ns = until_ns < op->limit_ns ? until_ns : op->limit_ns + 1;
+	return KV_WAIT;
+}
+
 int kv_restart(struct kv_op *op, bool backoff)
 {
 	struct tarn_session *s = op->session;
 	uint64_t now = session_now(s);
 	unsigned doublings = op->attempts < BACKOFF_DOUBLINGS ? op->attempts : BACKOFF_DOUBLINGS;
+	uint64_t window = (uint64_t)BACKOFF_BASE_NS << doublings;
 
 	if (now > op->limit_ns)
 		return kv_end(op, err_set(op->faa_word ? -TARN_EAMBIGUOUS : -TARN_ETIMEOUT,
-					  "no result within %llu ms, after %u attempts",
+					  "no result within %llu ms, after %u attempts%s",
 					  (unsigned long long)(s->timeout_ns / 1000000u),
-					  op->attempts + 1));
+					  op->attempts + 1, op->why));
 	op->attempts++;
 	s->stats.retries++;
 	/* with an old date its slot word could be one that somebody knew before: a fresh block */
@@ -114,17 +130,55 @@ int kv_restart(struct kv_op *op, bool backoff)
 	op->state = KV_BEGIN;
 	op->posted = false;
 	op->use_cache = false;
-	if (!backoff)
+	op->split = op->filled = false;
+	if (op->congested)
+		window = s->geometry.deadline_ns << (op->too_old - 2);
+	else if (!backoff)
 		return KV_GO_ON;
-	op->task.wake_ns = now + session_random(s) % ((uint64_t)BACKOFF_BASE_NS << doublings) + 1;
-	return KV_WAIT;
+	op->congested = false;
+	return rest(op, now + session_random(s) % window + 1);
+}
+
+int kv_restart_late(struct kv_op *op)
+{
+	int next = kv_restart(op, true);
+	uint64_t wait = (uint64_t)LATE_NS << op->late;
+
+	if (op->late < LATE_DOUBLINGS)
+		op->late++;
+	return next == KV_WAIT ? rest(op, session_now(op->session) + wait +
+						  session_random(op->session) % wait)
+			       : next;
+}
+
+int kv_contradiction(struct kv_op *op)
+{
+	directory_forget(op->session->directory, op->hash);
+	op->refresh = true;
+	if (++op->contradictions > CONTRADICTIONS_MAX)
+		return kv_end(op, err_set(-TARN_ECORRUPT,
+					  "the directory and the bucket headers at pool "
+					  "offset %llu contradict each "
+					  "other: the pool's memory is damaged there",
+					  (unsigned long long)op->pair_offsets[0]));
+	return kv_restart(op, op->contradictions > 2);
 }
 
 bool kv_too_old(struct kv_op *op)
 {
 	op->now_ns = session_now(op->session);
-	return !MUTATED(MUTATION_DEADLINE) &&
-	       op->now_ns - op->first_read_ns > op->session->geometry.deadline_ns;
+	if (MUTATED(MUTATION_DEADLINE) ||
+	    op->now_ns - op->first_read_ns <= op->session->geometry.deadline_ns)
+		return false;
+	/*
+	 * Once, that may be a pause of this process. Again, it is more work under way than gets done within
+	 * D, and it would stay so for ever if all began again at once.
+	 */
+	op->session->too_old++;
+	op->congested = op->too_old > 0;
+	if (op->too_old < OLD_MAX)
+		op->too_old++;
+	return true;
 }
 
 int kv_post(struct kv_op *op, const struct fabric_request *requests, unsigned request_count)
@@ -140,16 +194,22 @@ int kv_post(struct kv_op *op, const struct fabric_request *requests, unsigned re
 /* The connection broke with a post in flight. */
 static int connection_lost(struct kv_op *op)
 {
+	const struct tarn_session *s = op->session;
+	/*
+	 * Whatever else was on its way changes nothing that anybody can see: blocks that no slot
+	 * names, pending slots, pages. The call may be made again, as another client.
+	 */
 	bool decisive = op->state == KV_UPDATE || op->state == KV_CACHED_PUT ||
 			op->state == KV_COMMIT || op->state == KV_ADD_FAA ||
 			op->state == KV_ADD_RPC || op->faa_word;
 
 	if (decisive)
 		return kv_end(op,
-			      err_set(-TARN_EAMBIGUOUS, "the connection to tarnd broke while the "
-							"write was on its way: it may or may "
-							"not have taken effect"));
-	return kv_end(op, session_lost());
+			      err_set(-TARN_EAMBIGUOUS,
+				      "the connection to tarnd broke while the write was on its "
+				      "way: it may or may not have taken effect%s%s",
+				      s->loss[0] ? "; " : "", s->loss));
+	return kv_end(op, session_lost(s));
 }
 
 /* ---- the beginning --------------------------------------------------------------------------- */
@@ -166,15 +226,15 @@ static void locate(struct kv_op *op)
 	uint64_t subtable = directory_find(s->directory, op->hash);
 	unsigned i;
 
-	for (i = 0; i < 2 && subtable; i++) {
-		op->pair_offsets[i] = subtable + layout_hash_pair(op->hash, i, s->geometry.groups);
-		/*
-		 * while the location cache is being looked at the buckets come nearer: its slot,
-		 * too, is one of theirs
-		 */
-		if (op->use_cache)
-			fabric_hint(s->ep, op->pair_offsets[i], LAYOUT_PAIR_BYTES);
-	}
+	if (!subtable)
+		return;
+	found_pair_offsets(s, op->hash, subtable, op->pair_offsets);
+	/*
+	 * while the location cache is being looked at the buckets come nearer: its slot, too, is one
+	 * of theirs
+	 */
+	for (i = 0; i < 2 && op->use_cache; i++)
+		fabric_hint(s->ep, op->pair_offsets[i], LAYOUT_PAIR_BYTES);
 }
 
 /* Decides what comes first. Comes back here after EPOCH and PREPARE. */
@@ -183,8 +243,10 @@ static int begin(struct kv_op *op)
 	struct tarn_session *s = op->session;
 	/* a put may have waited for its block meanwhile; a get has not waited for anything */
 	uint64_t now = op->kind == KV_GET ? op->now_ns : session_now(s);
+	/* over a quota of bytes the old value's length has to be known */
 	bool cacheable =
-		op->kind == KV_GET || (op->kind == KV_PUT && !op->put_flags && !op->extents_taken);
+		op->kind == KV_GET || (op->kind == KV_PUT && !op->put_flags && !op->extents_taken &&
+				       !(s->limits.limits & LAYOUT_LIMIT_BYTES));
 
 	if (op->kind != KV_GET && session_epoch_stale(s, now) && !op->have_block)
 		op->state = KV_EPOCH;
@@ -196,7 +258,7 @@ static int begin(struct kv_op *op)
 	else if (op->use_cache && cacheable && !session_epoch_stale(s, now) &&
 		 cache_find(s->cache, op->hash, s->epoch, &op->slot, &op->word))
 		op->state = op->kind == KV_GET ? KV_CACHED_GET : KV_CACHED_PUT;
-	else if (!directory_find(s->directory, op->hash))
+	else if (op->refresh || !directory_find(s->directory, op->hash))
 		op->state = KV_DIRECTORY;
 	else
 		op->state = KV_BUCKETS;
@@ -213,6 +275,11 @@ static int read_epoch(struct kv_op *op)
 	}
 	op->posted = false;
 	session_epoch_learn(op->session, op->epoch, op->first_read_ns);
+	/* on a path where the READ alone takes E / 2 the epoch is always too old: not for ever */
+	if (session_now(op->session) > op->limit_ns)
+		return kv_end(op,
+			      err_set(-TARN_ETIMEOUT,
+				      "the pool's clock could not be read within the time limit"));
 	op->state = KV_BEGIN;
 	return KV_GO_ON;
 }
@@ -232,36 +299,21 @@ static int read_directory(struct kv_op *op)
 	ret = directory_learn(d, op->hash, op->depth, op->entry);
 	if (ret < 0)
 		return kv_end(op, ret);
-	if (ret == 0)
+	if (ret == 0) {
+		op->refresh = false;
 		op->state = KV_BUCKETS;
+	} else if (session_now(op->session) > op->limit_ns) {
+		return kv_restart(op, false);
+	}
 	return KV_GO_ON;
 }
 
 /* ---- the index ------------------------------------------------------------------------------- */
 
-enum headers { HEADERS_FIT, HEADERS_OTHER_SUBTABLE, HEADERS_SPLITTING };
-
-static enum headers check_headers(const struct kv_op *op)
-{
-	uint32_t suffix = layout_hash_suffix(op->hash);
-	unsigned i;
-
-	for (i = 0; i < 4; i++) {
-		uint64_t header = op->pairs[i / 2][i % 2].header;
-
-		if (layout_header_suffix(header) !=
-		    layout_suffix(suffix, layout_header_depth(header)))
-			return HEADERS_OTHER_SUBTABLE;
-		if (layout_header_split(header))
-			return HEADERS_SPLITTING;
-	}
-	return HEADERS_FIT;
-}
-
 /* The visible slots of this fingerprint are candidates. */
-static inline void collect(struct kv_op *op, unsigned pair, unsigned bucket, uint64_t slot,
-			   uint64_t word)
+static inline void collect(void *arg, unsigned pair, unsigned bucket, uint64_t slot, uint64_t word)
 {
+	struct kv_op *op = arg;
 	uint32_t state = layout_slot_state(word);
 
 	(void)pair;
@@ -269,7 +321,7 @@ static inline void collect(struct kv_op *op, unsigned pair, unsigned bucket, uin
 	if (layout_slot_fp(word) != op->fp || state == LAYOUT_SLOT_EMPTY)
 		return;
 	if (state == LAYOUT_SLOT_MOVED)
-		op->moved = true;
+		op->moved |= found_tombstone_counts(op->hash, word);
 	else if (state == LAYOUT_SLOT_COMMITTED || state == LAYOUT_SLOT_FROZEN ||
 		 MUTATED(MUTATION_PENDING_VISIBLE))
 		op->candidates[op->candidate_count++] =
@@ -279,11 +331,19 @@ static inline void collect(struct kv_op *op, unsigned pair, unsigned bucket, uin
 static int post_buckets(struct kv_op *op)
 {
 	struct tarn_session *s = op->session;
-	struct fabric_request requests[5];
+	struct fabric_request requests[6];
 	unsigned i, n = kv_add_block_writes(op, requests);
 
+	s->stats.cache_misses += op->use_cache;
 	op->use_cache = false;
 	locate(op);
+	/*
+	 * What the daemon is waited for (a page for a larger index) may rest with the dead until a
+	 * sweep, and that waits for our count. The block is named nowhere, or by a slot that was
+	 * withdrawn: nothing is owed.
+	 */
+	if (__builtin_expect(op->late > 0 || op->too_old > 1, 0) && engine_may_raise(s->engine, &op->task))
+		requests[n++] = process_raise(s->process);
 	for (i = 0; i < 2; i++)
 		requests[n++] = fabric_read(op->pair_offsets[i], op->pairs[i], LAYOUT_PAIR_BYTES);
 	op->first_read_ns = op->now_ns = session_now(s);
@@ -296,32 +356,40 @@ static int post_buckets(struct kv_op *op)
 
 static int buckets(struct kv_op *op)
 {
+	uint64_t splitting = 0;
+
 	if (!op->posted)
 		return post_buckets(op);
 	op->posted = false;
 	if (op->epoch)
 		session_epoch_learn(op->session, op->epoch, op->first_read_ns);
-	switch (check_headers(op)) {
+	switch (found_headers(op->pairs, op->hash, &splitting)) {
 	case HEADERS_FIT:
 		break;
 	case HEADERS_OTHER_SUBTABLE:
-		directory_forget(op->session->directory, op->hash);
-		if (op->attempts > CONTRADICTIONS_MAX)
-			return kv_end(op, err_set(-TARN_ECORRUPT,
-						  "the directory and the bucket headers at pool "
-						  "offset %llu contradict each "
-						  "other: the pool's memory is damaged there",
-						  (unsigned long long)op->pair_offsets[0]));
-		return kv_restart(op, op->attempts > 2);
+		return kv_contradiction(op);
+	case HEADERS_FILLED:
+		/* of the slots some may be from before that: another READ shows all */
+		op->filled = !op->filled;
+		if (op->filled)
+			return KV_GO_ON;
+		break;
 	case HEADERS_SPLITTING:
-		/* growth is not built yet: no daemon of this version sets the flag */
-		return kv_restart(op, true);
+		return kv_split(op, splitting);
 	}
+	op->filled = false;
+	op->contradictions = 0;
 	op->candidate_count = 0;
+	return kv_collected(op);
+}
+
+int kv_collected(struct kv_op *op)
+{
 	op->moved = false;
-	kv_each_slot(op, op->pairs, collect);
+	found_each_slot(op, op->pair_offsets, op->pairs, collect);
+	/* a split began behind the READ of the headers, and they do not say so */
 	if (op->moved) {
-		directory_forget(op->session->directory, op->hash);
+		op->refresh = true;
 		return kv_restart(op, true);
 	}
 	op->batch_begin = 0;
@@ -335,12 +403,19 @@ static int buckets(struct kv_op *op)
 	return kv_too_old(op) ? kv_restart(op, false) : kv_absent(op);
 }
 
+void kv_split_collect(struct kv_op *op)
+{
+	op->candidate_count = 0;
+	/* its tombstones say what the headers have said already */
+	found_each_slot(op, op->old_offsets, op->old_pairs, collect);
+}
+
 /* ---- candidates ------------------------------------------------------------------------------ */
 
 int kv_post_candidates(struct kv_op *op)
 {
 	const struct layout_geometry *g = &op->session->geometry;
-	struct fabric_request requests[2 * KV_SLOTS];
+	struct fabric_request requests[FABRIC_POST_MAX];
 	uint32_t used = 0;
 	unsigned i, n = 0;
 
@@ -351,7 +426,7 @@ int kv_post_candidates(struct kv_op *op)
 		c->bad = !layout_block_place_valid(g, layout_slot_offset(c->word), class);
 		if (c->bad)
 			continue;
-		if (used + layout_class_bytes(class) > KV_SCRATCH_BYTES)
+		if (used + layout_class_bytes(class) > KV_SCRATCH_BYTES || n == FABRIC_POST_MAX)
 			break;
 		c->scratch = used;
 		requests[n++] = fabric_read(layout_slot_offset(c->word), op->scratch + used,
@@ -364,21 +439,6 @@ int kv_post_candidates(struct kv_op *op)
 	/* all of them garbage: nothing to read */
 	op->posted = true;
 	return KV_GO_ON;
-}
-
-int kv_block_match(const struct kv_op *op, const struct layout_block *block, uint64_t word)
-{
-	uint64_t offset = layout_slot_offset(word);
-
-	if (!layout_block_valid(block, layout_class_bytes(layout_slot_class(word)), offset))
-		return -1;
-	if ((block->generation & LAYOUT_GEN_MASK) != layout_slot_gen(word) &&
-	    !MUTATED(MUTATION_GENERATION))
-		return -1;
-	if (MUTATED(MUTATION_KEY_COMPARE))
-		return 1;
-	return block->key_length == op->key_length &&
-	       memcmp(layout_block_key(block), op->key, op->key_length) == 0;
 }
 
 int kv_bad(struct kv_op *op, uint64_t slot, uint64_t word)
@@ -470,6 +530,11 @@ static int kv_step(struct task *task)
 		[KV_REREAD] = kv_reread,
 		[KV_COMMIT] = kv_commit,
 		[KV_WITHDRAW] = kv_withdraw,
+		[KV_GROW] = kv_grow,
+		[KV_SPLIT_ENTRIES] = kv_split_entries,
+		[KV_SPLIT_OLD] = kv_split_old,
+		[KV_SPLIT_NEW] = kv_split_new,
+		[KV_REREAD_OLD] = kv_reread_old,
 		[KV_ADD_FAA] = kv_add_faa,
 		[KV_ADD_RPC] = kv_add_rpc,
 	};
@@ -477,7 +542,8 @@ static int kv_step(struct task *task)
 	int next;
 
 	task->wake_ns = 0;
-	if (task->status < 0 && op->posted && op->state != KV_CLAIM && op->state != KV_ADD_RPC)
+	if (task->status < 0 && op->posted && op->state != KV_CLAIM && op->state != KV_ADD_RPC &&
+	    op->state != KV_GROW)
 		return connection_lost(op) == KV_ENDED;
 	do {
 		next = handlers[op->state](op);
@@ -502,11 +568,19 @@ static struct task *start(struct kv_op *op, enum kv_kind kind, const void *key, 
 	op->hash = layout_hash_key(key, key_bytes, s->geometry.hash_seed);
 	op->fp = layout_hash_fp(op->hash);
 	op->started_ns = op->now_ns = session_now(s);
-	op->limit_ns = op->started_ns + s->timeout_ns;
+	op->limit_ns = session_limit(s, op->started_ns);
 	op->task.limit_ns = op->limit_ns;
-	op->attempts = 0;
+	op->full_pass = 0;
+	op->attempts = op->too_old = 0;
+	op->congested = false;
+	op->why = "";
+	op->refresh = op->split = op->filled = false;
+	op->contradictions = 0;
+	op->asked_ns = 0;
+	op->late = 0;
 	op->put_flags = 0;
-	op->have_block = op->written = op->named = op->creating = false;
+	op->have_block = op->written = op->named = op->creating = op->larger = false;
+	op->claim_looks = 0;
 	op->extents_taken = op->extents_written = 0;
 	op->yield_word = 0;
 	op->bad_count = 0;
@@ -541,6 +615,8 @@ struct task *kv_put(struct kv_op *op, const void *key, size_t key_bytes, const v
 	op->user_flags = options ? options->user_flags : 0;
 	op->expiry_ms = options ? options->expiry_ms : 0;
 	op->if_stamp = options ? options->stamp : 0;
+	if (op->put_flags & TARN_PUT_COUNTER)
+		memcpy(&op->delta, value, sizeof(op->delta));
 	op->stamp = session_stamp(op->session);
 	return task;
 }

@@ -15,6 +15,9 @@
 int kv_op_create(struct tarn_session *session, struct kv_op **ret_op);
 void kv_op_free(struct kv_op *op);
 
+/* An operation under way has no time left: it ends with -TARN_ETIMEOUT as soon as it can. */
+void kv_cut(struct kv_op *op);
+
 /*
  * buffer NULL with buffer_bytes 0 and exists_only: the value is not looked at. Results as of
  * tarn_get().

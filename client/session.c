@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * session.c - one session: its parts, who is inside, and driving tasks to their end
+ * session.c - one session: its parts, and who is inside
  *
- * Runs on whatever thread owns the session (session->owner). Connecting is connect.c, the
- * operations are kv.c, the public functions api.c.
+ * Runs on whatever thread owns the session (session->owner). What it posts and waits for is
+ * completion.c, connecting is connect.c, connecting again reconnect.c, the operations are kv.c, the
+ * public functions api.c and async.c.
  */
 #include "session.h"
 
@@ -12,19 +13,23 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "alloc.h"
 #include "cache.h"
 #include "clock.h"
 #include "directory.h"
+#include "engine.h"
 #include "err.h"
+#include "handle.h"
 #include "kv.h"
+#include "reference.h"
+#include "scan-internal.h"
 
 #define DEFAULT_TIMEOUT_MS  5000u
 #define DEFAULT_CACHE_BYTES (8u << 20)
-#define SLEEP_NS            1000000u /* a wait that is longer than this sleeps, a shorter one spins */
-/* at most, for the completion of a post; then it is looked for again */
-#define WAIT_NS             100000000u
+#define YIELDS              100u   /* to housekeeping in the session; after that: */
+#define YIELD_SLEEP_NS      50000u /* it may be connecting */
 
 static int parts_create(struct tarn_session *s, uint64_t cache_bytes)
 {
@@ -55,6 +60,13 @@ int session_create(struct fabric_endpoint *ep, const struct layout_geometry *geo
 		return err_set(-ENOMEM, "no memory for a session");
 	}
 	s->ep = ep;
+	s->transport = ep->ops->name;
+	s->event_fd = s->watched_fd = -1;
+	TAILQ_INIT(&s->rpcs);
+	TAILQ_INIT(&s->listeners);
+	LIST_INIT(&s->scans);
+	LIST_INIT(&s->registrations);
+	LIST_INIT(&s->buffers);
 	s->geometry = *geometry;
 	s->identity = *identity;
 	s->flags = options ? options->flags : 0;
@@ -66,6 +78,8 @@ int session_create(struct fabric_endpoint *ep, const struct layout_geometry *geo
 	s->stats.client_id = identity->client_id;
 	s->last_call_ns = session_now(s);
 	ret = parts_create(s, cache_bytes);
+	if (ret == 0)
+		ret = reference_create(s);
 	if (ret < 0) {
 		session_free(s);
 		return ret;
@@ -78,19 +92,40 @@ void session_free(struct tarn_session *s)
 {
 	if (!s)
 		return;
+	/* first: until then it may write into what is freed below */
+	s->ep->ops->close(s->ep);
+	region_free_all(s);
+	buffer_free_all(s);
+	engine_free(s->engine);
+	scan_detach_all(s);
+	if (s->event_fd >= 0)
+		close(s->event_fd);
+	if (s->connector)
+		s->connector->free(s->connector);
 	process_free(s->process);
 	kv_op_free(s->op);
 	directory_free(s->directory);
 	cache_free(s->cache);
+	reference_free(s->reference);
 	alloc_free(s->alloc);
-	s->ep->ops->close(s->ep);
-	free(s);
+	atomic_store_explicit(&s->owner, SESSION_CLOSED, memory_order_relaxed);
+	handle_free(s);
 }
 
-int session_lost(void)
+void session_lose(struct tarn_session *s)
 {
-	return err_set(-TARN_ESESSION, "the connection to tarnd is gone: close this session and "
-				       "open a new one");
+	if (s->lost)
+		return;
+	s->lost = true;
+	err_clear();
+	s->ep->ops->check(s->ep);
+	strncpy(s->loss, err_text(), sizeof(s->loss) - 1);
+}
+
+int session_lost(const struct tarn_session *s)
+{
+	return err_set(-TARN_ESESSION, "the connection to tarnd is gone%s%s",
+		       s->loss[0] ? ": " : "", s->loss);
 }
 
 /* ---- fork ------------------------------------------------------------------------------------ */
@@ -119,8 +154,12 @@ unsigned session_fork_generation(void)
 
 /* ---- who is inside --------------------------------------------------------------------------- */
 
-int session_enter(struct tarn_session *s)
+int session_hold(struct tarn_session *s)
 {
+	unsigned yields = 0;
+
+	if (!s)
+		return err_set(-EINVAL, "session must not be NULL");
 	if (atomic_load_explicit(&forks, memory_order_relaxed) != s->fork_generation)
 		return err_set(-TARN_EINUSE, "the session belongs to the process that opened it, "
 					     "not to its forked child");
@@ -135,185 +174,99 @@ int session_enter(struct tarn_session *s)
 							  memory_order_acquire,
 							  memory_order_relaxed))
 			break;
+		if (idle == SESSION_CLOSED)
+			return err_set(-EINVAL, "the session was closed");
 		if (idle == SESSION_CALL)
 			return err_set(-TARN_EINUSE, "another thread is in a call on this session: "
 						     "use one session per thread");
-		if (idle == SESSION_HOUSEKEEPING)
+		if (idle == SESSION_HOUSEKEEPING && ++yields < YIELDS)
 			sched_yield();
+		else if (idle == SESSION_HOUSEKEEPING)
+			clock_sleep_ns(YIELD_SLEEP_NS);
 	}
-	if (s->lost) {
-		atomic_store_explicit(&s->owner, SESSION_IDLE, memory_order_release);
-		return session_lost();
-	}
+	s->limit_ns = 0;
 	return 0;
+}
+
+int session_enter(struct tarn_session *s)
+{
+	int ret = session_hold(s);
+
+	if (__builtin_expect(ret < 0 || !s->lost, 1))
+		return ret;
+	s->limit_ns = session_now(s) + s->timeout_ns;
+	ret = session_reconnect(s, s->limit_ns);
+	if (ret < 0) {
+		session_watch(s);
+		atomic_store_explicit(&s->owner, SESSION_IDLE, memory_order_release);
+	}
+	return ret;
+}
+
+int session_process(struct tarn_session *s)
+{
+	return engine_processing(s->engine) ? engine_process_end(s->engine)
+					    : session_run(s, process_start(s->process, false));
+}
+
+/* What housekeeping found no time for. The call's own text is still to be read by the caller. */
+static void process_wanted(struct tarn_session *s)
+{
+	char text[ERR_TEXT_BYTES];
+
+	atomic_store_explicit(&s->wanted, 0, memory_order_relaxed);
+	if (s->lost)
+		return;
+	if (s->engine && s->engine->in_flight) {
+		engine_process(s->engine);
+		return;
+	}
+	strcpy(text, err_text());
+	session_process(s);
+	err_set(0, "%s", text);
 }
 
 void session_leave(struct tarn_session *s)
 {
 	/* relaxed: only a hint, what it is about is done under the ownership that we hold */
-	if (atomic_load_explicit(&s->wanted, memory_order_relaxed)) {
-		atomic_store_explicit(&s->wanted, 0, memory_order_relaxed);
-		session_run(s, process_start(s->process, false));
-	}
+	if (atomic_load_explicit(&s->wanted, memory_order_relaxed))
+		process_wanted(s);
+	if (__builtin_expect(s->event_fd >= 0, 0))
+		session_watch(s);
 	atomic_store_explicit(&s->owner, SESSION_IDLE, memory_order_release);
 }
 
-/* ---- posting and waiting --------------------------------------------------------------------- */
-
-static int post_failed(struct tarn_session *s, int code)
+int session_check_value(const struct tarn_session *s, size_t value_bytes)
 {
-	if (code == -TARN_ESESSION) {
-		s->lost = true;
-		return session_lost();
-	}
-	if (code == -EAGAIN)
-		return err_set(-TARN_ETIMEOUT,
-			       "tarnd takes no messages: it is stopped or overloaded");
-	if (code == -EINVAL)
-		return err_set(-TARN_ECORRUPT, "the pool holds an offset outside of the pool");
-	return err_set(code, "post: %s", err_string(code));
+	if (value_bytes > s->geometry.max_value_bytes)
+		return err_set(-TARN_EVALUESIZE,
+			       "the value has %zu bytes: this pool takes up to %llu (max_value in "
+			       "tarnd.conf)",
+			       value_bytes, (unsigned long long)s->geometry.max_value_bytes);
+	return 0;
 }
 
-int session_post(struct tarn_session *s, const struct fabric_request *requests, unsigned count,
-		 struct task *task)
+/* ---- quotas ---------------------------------------------------------------------------------- */
+
+int session_over_quota(const struct tarn_session *s, uint64_t bit)
 {
-	unsigned i;
-	int ret;
+	const struct layout_quota *quota = &s->limits.quota, *used = &s->limits.used;
+	const char *what = bit == LAYOUT_LIMIT_KEYS    ? "keys"
+			   : bit == LAYOUT_LIMIT_BYTES ? "bytes"
+						       : "pages";
+	uint64_t most = bit == LAYOUT_LIMIT_KEYS    ? quota->keys
+			: bit == LAYOUT_LIMIT_BYTES ? quota->bytes
+						    : quota->pages,
+		 now = bit == LAYOUT_LIMIT_KEYS    ? used->keys
+		       : bit == LAYOUT_LIMIT_BYTES ? used->bytes
+						   : used->pages;
 
-	s->stats.posts++;
-	s->stats.requests += count;
-	s->stats.round_trips += task != NULL;
-	for (i = 0; i < count; i++) {
-		if (requests[i].opcode == FABRIC_READ)
-			s->stats.bytes_read += requests[i].length;
-		else if (requests[i].opcode == FABRIC_WRITE)
-			s->stats.bytes_written += requests[i].length;
-	}
-	ret = fabric_post(s->ep, requests, count, task);
-	if (ret < 0)
-		return post_failed(s, ret);
-	if (task) {
-		task->status = 0;
-		task->asking = false;
-	}
-	return ret;
-}
-
-int session_rpc(struct tarn_session *s, const void *message, size_t bytes, void *reply,
-		size_t capacity, struct task *task)
-{
-	int ret;
-
-	s->stats.rpcs++;
-	ret = s->ep->ops->rpc(s->ep, message, bytes, reply, capacity, task);
-	task->asking = true;
-	return ret < 0 ? post_failed(s, ret) : 0;
-}
-
-/* Sleeps until something can have come, but not past the task's times. */
-static void wait_a_while(struct tarn_session *s, struct task *task, unsigned idle_polls)
-{
-	uint64_t now = session_now(s);
-	uint64_t until = task->wake_ns  ? task->wake_ns
-			 : task->asking ? task->limit_ns
-					: now + WAIT_NS;
-
-	if (now >= until)
-		return;
-	/* a back-off is shorter than a sleep can be; waiting for resting blocks is not */
-	if (task->wake_ns && until - now > SLEEP_NS)
-		clock_sleep_ns(until - now);
-	else if (task->wake_ns)
-		sched_yield();
-	else if (idle_polls > 100)
-		s->ep->ops->wait(s->ep, until - now);
-}
-
-/* Gets the completion of the task's post. Returns 1 when step() is to be called. */
-static int poll_for(struct tarn_session *s, struct task *task)
-{
-	struct fabric_completion completion;
-	int ret = fabric_poll(s->ep, &completion, 1);
-
-	if (ret < 0) {
-		s->lost = true;
-		task->status = ret;
-		return 1;
-	}
-	if (ret == 0) {
-		if (!task->asking || session_now(s) < task->limit_ns)
-			return 0;
-		s->ep->ops->rpc_cancel(s->ep);
-		task->status = -TARN_ETIMEOUT;
-		return 1;
-	}
-	if (completion.cookie != task)
-		return 0;
-	if (completion.status == -TARN_ESESSION)
-		s->lost = true;
-	task->status = completion.status;
-	task->length = completion.length;
-	return 1;
-}
-
-int session_wait(struct tarn_session *s, struct task *task)
-{
-	unsigned idle_polls = 0;
-
-	while (!poll_for(s, task))
-		wait_a_while(s, task, ++idle_polls);
-	return task->status;
-}
-
-int session_run(struct tarn_session *s, struct task *task)
-{
-	task->status = 0;
-	while (!task->step(task)) {
-		if (!task->wake_ns) {
-			session_wait(s, task);
-			continue;
-		}
-		while (session_now(s) < task->wake_ns)
-			wait_a_while(s, task, 0);
-		task->status = 0;
-	}
-	return task->result;
-}
-
-int session_sync(struct tarn_session *s, const struct fabric_request *requests, unsigned count)
-{
-	struct task task = {.status = 0};
-	int ret = session_post(s, requests, count, &task);
-
-	if (ret == 0)
-		ret = session_wait(s, &task) < 0 ? post_failed(s, task.status) : 0;
-	return ret < 0 ? ret : 0;
-}
-
-int session_ask(struct tarn_session *s, const struct wire_rpc *rpc,
-		struct wire_rpc_reply *ret_reply)
-{
-	uint8_t message[WIRE_RPC_BYTES], answer[WIRE_RPC_REPLY_BYTES];
-	struct task task = {.limit_ns = session_now(s) + s->timeout_ns};
-	struct wire_rpc_reply reply;
-	int ret;
-
-	wire_rpc_encode(rpc, message);
-	ret = session_rpc(s, message, sizeof(message), answer, sizeof(answer), &task);
-	if (ret == 0)
-		ret = session_wait(s, &task);
-	if (ret == -TARN_ETIMEOUT)
-		return err_set(
-			ret,
-			"tarnd did not answer within the time limit: it is stopped or overloaded");
-	if (ret < 0)
-		return post_failed(s, ret);
-	ret = wire_rpc_reply_decode(answer, task.length, &reply);
-	if (ret == 0 && reply.status < 0)
-		ret = err_set(reply.status, "tarnd refused: %s", err_string(reply.status));
-	if (ret == 0)
-		*ret_reply = reply;
-	return ret;
+	return err_set(-TARN_EQUOTA,
+		       "access key %s has used up its quota of %s (%llu of %llu): %s, or have the "
+		       "quota raised in tarnd's key file",
+		       s->identity.key_id[0] ? s->identity.key_id : "(none)", what,
+		       (unsigned long long)now, (unsigned long long)most,
+		       bit == LAYOUT_LIMIT_PAGES ? "use fewer clients at a time" : "delete keys");
 }
 
 /* ---- small things ---------------------------------------------------------------------------- */
@@ -339,7 +292,8 @@ void session_epoch_learn(struct tarn_session *s, uint64_t epoch, uint64_t posted
 	alloc_epoch(s->alloc, s->epoch, posted_ns);
 }
 
-#define STAMPS_LEFT 1024u
+/* more than are drawn before it is looked again: those of all asynchronous puts */
+#define STAMPS_LEFT (2 * ENGINE_OPS)
 
 int session_renew_stamps(struct tarn_session *s)
 {

@@ -6,6 +6,7 @@
  */
 #include "uri.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -77,6 +78,84 @@ static int set_pool(struct uri *uri, const char *name)
 	return 0;
 }
 
+/* ---- parameters ------------------------------------------------------------------------------ */
+
+/* Numbers that say something of an RDMA connection, struct fabric_settings. */
+static const struct {
+	const char *name;
+	uint32_t max;
+	size_t offset; /* of an int16_t */
+} rdma_numbers[] = {
+	{"ack_timeout", 31, offsetof(struct fabric_settings, ack_timeout)},
+	{"retries", 6, offsetof(struct fabric_settings, retries)},
+	{"tos", 255, offsetof(struct fabric_settings, tos)},
+	{"sl", 15, offsetof(struct fabric_settings, service_level)},
+	{"gid", 255, offsetof(struct fabric_settings, gid_index)},
+};
+
+static int set_mtu(struct uri *uri, const char *value)
+{
+	static const char *const allowed[] = {"256", "512", "1024", "2048", "4096"};
+	unsigned i;
+
+	for (i = 0; i < sizeof(allowed) / sizeof(allowed[0]); i++) {
+		if (strcmp(value, allowed[i]) == 0) {
+			uri->settings.mtu = (uint16_t)(256u << i);
+			return 0;
+		}
+	}
+	return err_set(-TARN_EURI, "mtu=%s: must be 256, 512, 1024, 2048 or 4096", value);
+}
+
+/* A local address; the transport says whether it is one. */
+static int set_source(struct uri *uri, const char *value)
+{
+	size_t length = strlen(value);
+	bool brackets = length > 1 && value[0] == '[' && value[length - 1] == ']';
+
+	if (brackets) {
+		value++;
+		length -= 2;
+	}
+	if (length == 0 || length >= sizeof(uri->source))
+		return err_set(-TARN_EURI, "source=: must be a local address of up to %u bytes",
+			       URI_HOST_MAX - 1);
+	memcpy(uri->source, value, length);
+	uri->source[length] = 0;
+	return 0;
+}
+
+/* 1: it is a parameter for hosts and is set; 0: it is none; or an error. */
+static int set_rdma_parameter(struct uri *uri, const char *name, const char *value)
+{
+	const unsigned count = sizeof(rdma_numbers) / sizeof(rdma_numbers[0]);
+	unsigned i = 0;
+	int16_t small;
+	uint32_t n;
+	int ret;
+
+	while (i < count && strcmp(name, rdma_numbers[i].name) != 0)
+		i++;
+	if (i == count && strcmp(name, "source") != 0 && strcmp(name, "mtu") != 0)
+		return 0;
+	if (uri->path[0])
+		return err_set(-TARN_EURI,
+			       "%s=%s: is for RDMA, tarn://HOST/POOL; a unix socket's URI cannot "
+			       "have it",
+			       name, value);
+	if (strcmp(name, "source") == 0)
+		ret = set_source(uri, value);
+	else if (strcmp(name, "mtu") == 0)
+		ret = set_mtu(uri, value);
+	else
+		ret = parse_number(name, value, 0, rdma_numbers[i].max, &n);
+	if (ret == 0 && i < count) {
+		small = (int16_t)n;
+		memcpy((uint8_t *)&uri->settings + rdma_numbers[i].offset, &small, sizeof(small));
+	}
+	return ret < 0 ? ret : 1;
+}
+
 static int set_parameter(struct uri *uri, const char *name, const char *value)
 {
 	uint32_t n;
@@ -99,7 +178,14 @@ static int set_parameter(struct uri *uri, const char *name, const char *value)
 	}
 	if (!strcmp(name, "timeout"))
 		return parse_number(name, value, 1, 3600000, &uri->timeout_ms);
-	return err_set(-TARN_EURI, "unknown parameter '%s': known are pool, key, readonly, timeout",
+	if (!strcmp(name, "spin"))
+		return parse_number(name, value, 0, URI_SPIN_MAX_US, &uri->settings.spin_us);
+	ret = set_rdma_parameter(uri, name, value);
+	if (ret != 0)
+		return ret < 0 ? ret : 0;
+	return err_set(-TARN_EURI,
+		       "unknown parameter '%s': known are pool, key, readonly, timeout, spin, and "
+		       "for RDMA source, ack_timeout, retries, tos, sl, gid, mtu",
 		       name);
 }
 
@@ -182,7 +268,7 @@ static int parse_remote(struct uri *uri, const char *text, const char *query)
 
 int uri_parse(const char *text, struct uri *ret_uri)
 {
-	struct uri uri = {.port = 0};
+	struct uri uri = {.settings = FABRIC_SETTINGS_INIT};
 	const char *query;
 	int ret;
 

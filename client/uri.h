@@ -2,8 +2,9 @@
 /*
  * uri.h - inside of libtarn: where a pool is, as text
  *
- *	tarn:PATH?pool=NAME[&key=FILE][&readonly=0|1][&timeout=MS]
+ *	tarn:PATH?pool=NAME[&key=FILE][&readonly=0|1][&timeout=MS][&spin=US]
  *	tarn://HOST[:PORT]/POOL[?key=...]      HOST may be [v6] or [v6]:PORT
+ * and of a host only: source, ack_timeout, retries, tos, sl, gid, mtu (tarn.h, "URIs").
  */
 #ifndef TARN_URI_H
 #define TARN_URI_H
@@ -11,10 +12,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "fabric.h"
 #include "wire.h"
 
 #define URI_PATH_MAX 4096u
 #define URI_HOST_MAX 256u
+/* longest time that a wait may spin, microseconds */
+#define URI_SPIN_MAX_US 1000000u
 
 struct uri {
 	char path[URI_PATH_MAX]; /* of the unix socket; "" when it is a host */
@@ -23,7 +27,10 @@ struct uri {
 	char pool[WIRE_POOL_NAME_MAX + 1];
 	char key_file[URI_PATH_MAX]; /* "" when not given */
 	bool read_only;
-	uint32_t timeout_ms; /* 0: not given */
+	uint32_t timeout_ms;       /* 0: not given */
+	char source[URI_HOST_MAX]; /* local address; "" when not given */
+	/* what is not given is as in FABRIC_SETTINGS_INIT */
+	struct fabric_settings settings;
 };
 
 /* 0, or -TARN_EURI with a text that names what is wrong. */

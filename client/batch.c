@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * batch.c - many operations in one blocking call
+ *
+ * The items go through the engine beside whatever else is under way, as many at a time as it has
+ * lanes. Runs on the application's thread. Next: engine.h.
+ */
+#include <errno.h>
+
+#include "arguments.h"
+#include "engine.h"
+#include "err.h"
+
+#define LOOK_NS   10000000u          /* at the longest; then it is looked at the time */
+#define BATCH_MAX (4 * ENGINE_LANES) /* items of a batch that are under way or wait for a lane */
+
+/* One call. */
+struct batch {
+	struct tarn_session *session;
+	size_t count, begun, ended;
+	unsigned under_way;
+	uint64_t progress_ns; /* when the last item ended by itself */
+	bool given_up;
+	/* Fills the operation of item i; a negative code: the item is wrong. */
+	int (*fill)(struct batch *batch, size_t i, struct op *op);
+	/* What has come of item i; of one that was not begun: completion.status alone is set. */
+	void (*take)(struct batch *batch, size_t i, const struct tarn_completion *completion);
+	void *items;
+};
+
+static void item_ended(struct op *op)
+{
+	struct batch *b = op->batch;
+
+	b->take(b, (size_t)(uintptr_t)op->completion.cookie, &op->completion);
+	if (!b->given_up && op->completion.status != -TARN_ETIMEOUT &&
+	    op->completion.status != -TARN_ESESSION)
+		b->progress_ns = session_now(b->session);
+	b->ended++;
+	b->under_way--;
+	engine_op_free(b->session->engine, op);
+}
+
+static void refuse(struct batch *b, size_t i, int status)
+{
+	const struct tarn_completion completion = {.status = status};
+
+	b->take(b, i, &completion);
+	b->ended++;
+}
+
+/* As many as there are lanes, and as many more that are ready for them. */
+static void begin_some(struct batch *b)
+{
+	struct engine *e = b->session->engine;
+	uint64_t limit_ns;
+
+	if (b->begun == b->count || b->under_way == BATCH_MAX || b->session->lost)
+		return;
+	limit_ns = session_now(b->session) + b->session->timeout_ns;
+	while (b->begun < b->count && b->under_way < BATCH_MAX) {
+		struct op *op = engine_op(e);
+		size_t i = b->begun;
+		int ret;
+
+		/* all places may be taken by calls that nobody picks up */
+		if (!op && b->under_way)
+			return;
+		if (!op) {
+			refuse(b, b->begun++, -TARN_EBUSY);
+			continue;
+		}
+		ret = b->fill(b, i, op);
+		if (ret == 0)
+			ret = engine_op_check(b->session, op);
+		b->begun++;
+		if (ret < 0) {
+			engine_op_free(e, op);
+			refuse(b, i, ret);
+			continue;
+		}
+		op->limit_ns = limit_ns;
+		op->completion.cookie = (void *)(uintptr_t)i;
+		op->ended = item_ended;
+		op->batch = b;
+		b->under_way++;
+		engine_submit(e, op);
+	}
+}
+
+/* What is not begun, or waits, has nothing to wait for. */
+static void give_up(struct batch *b, int status)
+{
+	b->given_up = true;
+	for (; b->begun < b->count; b->begun++)
+		refuse(b, b->begun, status);
+	engine_refuse_all(b->session->engine, b, status);
+}
+
+/* When nothing has ended for as long as the time limit, or there is no connection to be had. */
+static void look_at_time(struct batch *b)
+{
+	struct tarn_session *s = b->session;
+	int status = 0;
+
+	if (s->lost && !engine_busy(s->engine))
+		status = session_reconnect(s, b->progress_ns + s->timeout_ns);
+	else if (session_now(s) > b->progress_ns + s->timeout_ns)
+		status = -TARN_ETIMEOUT;
+	if (status < 0)
+		give_up(b, status);
+}
+
+static int run(struct batch *b)
+{
+	struct tarn_session *s = b->session;
+	int ret = session_enter(s);
+
+	if (ret < 0)
+		return ret;
+	ret = engine_create(s);
+	b->progress_ns = session_now(s);
+	while (ret == 0 && b->ended < b->count) {
+		begin_some(b);
+		if (engine_turn(s->engine) || b->ended == b->count)
+			continue;
+		if (!b->given_up)
+			look_at_time(b);
+		if (b->ended < b->count)
+			engine_sleep(s->engine, session_now(s) + LOOK_NS);
+	}
+	session_leave(s);
+	return ret;
+}
+
+static int begin(struct tarn_session *session, const void *items, size_t count)
+{
+	if (!session || (!items && count))
+		return err_set(-EINVAL, "session must not be NULL, nor the list of %zu items",
+			       count);
+	return 0;
+}
+
+/* ---- get ------------------------------------------------------------------------------------- */
+
+static int get_fill(struct batch *b, size_t i, struct op *op)
+{
+	const struct tarn_mget *item = &((struct tarn_mget *)b->items)[i];
+	int ret = arguments_key(b->session, item->key, item->key_bytes);
+
+	op->kind = TARN_OP_GET;
+	op->key = item->key;
+	op->key_bytes = item->key_bytes;
+	op->buffer = item->buffer;
+	op->bytes = item->buffer_bytes;
+	return ret < 0 ? ret : arguments_buffer(item->buffer, item->buffer_bytes);
+}
+
+static void get_take(struct batch *b, size_t i, const struct tarn_completion *completion)
+{
+	struct tarn_mget *item = &((struct tarn_mget *)b->items)[i];
+
+	item->status = completion->status;
+	item->item = completion->item;
+}
+
+TARN_API int tarn_mget(struct tarn_session *session, struct tarn_mget *items, size_t count)
+{
+	struct batch b = {.session = session,
+			  .count = count,
+			  .items = items,
+			  .fill = get_fill,
+			  .take = get_take};
+	int ret = begin(session, items, count);
+
+	return ret < 0 ? ret : run(&b);
+}
+
+/* ---- put ------------------------------------------------------------------------------------- */
+
+static int put_fill(struct batch *b, size_t i, struct op *op)
+{
+	const struct tarn_mput *item = &((struct tarn_mput *)b->items)[i];
+	int ret = arguments_key(b->session, item->key, item->key_bytes);
+
+	op->kind = TARN_OP_PUT;
+	op->key = item->key;
+	op->key_bytes = item->key_bytes;
+	op->value = item->value;
+	op->bytes = item->value_bytes;
+	op->with_options = item->options != NULL;
+	return ret < 0 ? ret
+		       : arguments_put(item->value, item->value_bytes, item->options, &op->options);
+}
+
+static void put_take(struct batch *b, size_t i, const struct tarn_completion *completion)
+{
+	struct tarn_mput *item = &((struct tarn_mput *)b->items)[i];
+
+	item->status = completion->status;
+	item->stamp = completion->stamp;
+}
+
+TARN_API int tarn_mput(struct tarn_session *session, struct tarn_mput *items, size_t count)
+{
+	struct batch b = {.session = session,
+			  .count = count,
+			  .items = items,
+			  .fill = put_fill,
+			  .take = put_take};
+	int ret = begin(session, items, count);
+
+	if (ret == 0)
+		ret = arguments_writable(session);
+	return ret < 0 ? ret : run(&b);
+}
+
+/* ---- delete ---------------------------------------------------------------------------------- */
+
+static int delete_fill(struct batch *b, size_t i, struct op *op)
+{
+	const struct tarn_mdelete *item = &((struct tarn_mdelete *)b->items)[i];
+
+	op->kind = TARN_OP_DELETE;
+	op->key = item->key;
+	op->key_bytes = item->key_bytes;
+	return arguments_key(b->session, item->key, item->key_bytes);
+}
+
+static void delete_take(struct batch *b, size_t i, const struct tarn_completion *completion)
+{
+	((struct tarn_mdelete *)b->items)[i].status = completion->status;
+}
+
+TARN_API int tarn_mdelete(struct tarn_session *session, struct tarn_mdelete *items, size_t count)
+{
+	struct batch b = {.session = session,
+			  .count = count,
+			  .items = items,
+			  .fill = delete_fill,
+			  .take = delete_take};
+	int ret = begin(session, items, count);
+
+	if (ret == 0)
+		ret = arguments_writable(session);
+	return ret < 0 ? ret : run(&b);
+}

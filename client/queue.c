@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * queue.c - a ring queue in a region: making, opening, head and tail
+ *
+ * Runs on the application's thread. Next: queue-internal.h for the memory, queue-send.c, queue-receive.c,
+ * docs/sync.md.
+ */
+#include "queue-internal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "err.h"
+#include "mutation.h"
+
+/* parameters: bits 0..21 the lease in ms, 22..42 message_bytes / 8, 43..47 log2 of slots */
+#define LEASE_BITS 22
+#define WORDS_BITS 21
+
+static uint32_t round_up(uint32_t message_bytes)
+{
+	return (message_bytes + 7) & ~7u;
+}
+
+static bool valid(uint64_t slots, uint32_t message_bytes)
+{
+	return slots >= QUEUE_SLOTS_MIN && slots <= QUEUE_SLOTS_MAX && !(slots & (slots - 1)) &&
+	       message_bytes && message_bytes <= TARN_QUEUE_MESSAGE_MAX;
+}
+
+static uint64_t queue_bytes(uint64_t slots, uint32_t message_bytes)
+{
+	return sizeof(struct queue_memory) +
+	       slots * (sizeof(struct queue_slot) + round_up(message_bytes));
+}
+
+uint64_t tarn_queue_bytes(uint64_t slots, uint32_t message_bytes)
+{
+	return valid(slots, message_bytes) ? queue_bytes(slots, message_bytes) : 0;
+}
+
+uint64_t queue_checksum(uint64_t position, const void *data, uint64_t bytes)
+{
+	if (MUTATED(MUTATION_QUEUE_CHECKSUM))
+		return 0;
+	return XXH3_64bits_withSeed(data, bytes, position << 21 ^ bytes);
+}
+
+int queue_corrupt(const struct tarn_queue *queue, uint64_t position, uint64_t state)
+{
+	return err_set(-TARN_ECORRUPT,
+		       "the queue's memory is damaged: slot of position %llu is 0x%llx, head %llu, "
+		       "tail %llu",
+		       (unsigned long long)position, (unsigned long long)state,
+		       (unsigned long long)queue->head, (unsigned long long)queue->tail);
+}
+
+int queue_check(const struct tarn_queue *queue)
+{
+	return queue ? 0 : err_set(-EINVAL, "queue must not be NULL");
+}
+
+int tarn_queue_init(struct tarn_region *region, uint64_t offset, uint64_t slots,
+		    uint32_t message_bytes, uint32_t lease_ms, uint32_t flags)
+{
+	uint64_t parameters;
+	int ret;
+
+	if (flags & ~TARN_QUEUE_SINGLE)
+		return err_set(-EINVAL, "flags is 0x%x: must be 0 or TARN_QUEUE_SINGLE", flags);
+	if (!valid(slots, message_bytes))
+		return err_set(
+			-EINVAL,
+			"%llu slots of %u bytes: a queue has %u to %u slots, a power of two, and "
+			"messages of 1 to %u bytes",
+			(unsigned long long)slots, message_bytes, QUEUE_SLOTS_MIN, QUEUE_SLOTS_MAX,
+			TARN_QUEUE_MESSAGE_MAX);
+	ret = sync_check_place(region, offset, queue_bytes(slots, message_bytes));
+	if (ret == 0)
+		ret = sync_check_lease(lease_ms);
+	if (ret < 0)
+		return ret;
+	parameters = lease_ms | (uint64_t)round_up(message_bytes) / 8 << LEASE_BITS |
+		     (uint64_t)__builtin_ctzll(slots) << (LEASE_BITS + WORDS_BITS);
+	return sync_init(region, offset, sizeof(struct queue_memory),
+			 flags & TARN_QUEUE_SINGLE ? SYNC_QUEUE_SINGLE : SYNC_QUEUE, parameters);
+}
+
+/* What the first word says is checked like an argument. */
+static int take_parameters(struct tarn_queue *q, uint64_t parameters)
+{
+	uint64_t words = parameters >> LEASE_BITS & ((1u << WORDS_BITS) - 1);
+	uint32_t lease_ms = parameters & ((1u << LEASE_BITS) - 1);
+
+	q->slots_log2 = (uint32_t)(parameters >> (LEASE_BITS + WORDS_BITS));
+	q->slots = 1ull << q->slots_log2;
+	if (words > TARN_QUEUE_MESSAGE_MAX / 8 || !valid(q->slots, (uint32_t)words * 8) ||
+	    sync_check_lease(lease_ms) < 0)
+		return err_set(-TARN_ECORRUPT, "the queue's parameters are 0x%llx: damaged",
+			       (unsigned long long)parameters);
+	q->message_bytes = (uint32_t)words * 8;
+	q->stride = sizeof(struct queue_slot) + q->message_bytes;
+	q->lease_ns = lease_ms * 1000000ull;
+	return sync_check_place(q->region, q->offset, queue_bytes(q->slots, q->message_bytes));
+}
+
+int tarn_queue_open(struct tarn_region *region, uint64_t offset, struct tarn_queue **ret_queue)
+{
+	struct tarn_queue known = {.region = region, .offset = offset}, *q;
+	uint64_t parameters;
+	enum sync_kind kind;
+	int ret = sync_check_place(region, offset, sizeof(struct queue_memory));
+
+	if (ret == 0 && !ret_queue)
+		ret = err_set(-EINVAL, "ret_queue must not be NULL");
+	if (ret == 0)
+		ret = sync_open(region, offset, &kind, &parameters);
+	if (ret < 0)
+		return ret;
+	if (kind != SYNC_QUEUE && kind != SYNC_QUEUE_SINGLE)
+		return sync_wrong_kind(kind, "a queue");
+	known.single = kind == SYNC_QUEUE_SINGLE;
+	known.ready = known.pending = known.peeked = known.ambiguous = QUEUE_UNKNOWN;
+	ret = take_parameters(&known, parameters);
+	if (ret == 0)
+		ret = queue_look(&known);
+	if (ret < 0)
+		return ret;
+	q = malloc(sizeof(*q));
+	known.slot = malloc(known.stride);
+	if (!q || !known.slot) {
+		free(q);
+		free(known.slot);
+		return err_set(-ENOMEM, "no memory for a queue");
+	}
+	*q = known;
+	*ret_queue = q;
+	return 0;
+}
+
+void tarn_queue_close(struct tarn_queue *queue)
+{
+	if (queue)
+		free(queue->slot);
+	free(queue);
+}
+
+/* Three reads one after the other: what is read first is not higher than what is read later. */
+static int look_again(struct tarn_queue *q, struct queue_memory *m)
+{
+	uint64_t first, tail, last;
+	const uint64_t head_offset = q->offset + offsetof(struct queue_memory, head);
+	int ret = tarn_region_read(q->region, head_offset, &first, 8);
+
+	if (ret == 0)
+		ret = tarn_region_read(q->region, q->offset + offsetof(struct queue_memory, tail),
+				       &tail, 8);
+	if (ret == 0)
+		ret = tarn_region_read(q->region, head_offset, &last, 8);
+	if (ret < 0)
+		return ret;
+	if (first > tail || last < first || tail > SYNC_WORD_MAX || last > SYNC_WORD_MAX ||
+	    tail > last + q->slots)
+		return err_set(-TARN_ECORRUPT,
+			       "the queue's memory is damaged: head %llu, tail %llu of %llu slots",
+			       (unsigned long long)last, (unsigned long long)tail,
+			       (unsigned long long)q->slots);
+	m->head = last;
+	m->tail = tail < last ? last : tail;
+	return 0;
+}
+
+int queue_look(struct tarn_queue *q)
+{
+	struct queue_memory m;
+	int ret = tarn_region_read(q->region, q->offset, &m, sizeof(m));
+
+	if (ret < 0)
+		return ret;
+	/* they come in one read, in any order: what does not fit together may only be of different times */
+	if (m.head > m.tail || m.tail - m.head > q->slots || m.tail > SYNC_WORD_MAX)
+		ret = look_again(q, &m);
+	if (ret < 0)
+		return ret;
+	if (m.head < q->head || m.tail < q->tail)
+		return err_set(-TARN_ECORRUPT,
+			       "the queue's memory is damaged: head or tail went back, from %llu "
+			       "and %llu to "
+			       "%llu and %llu",
+			       (unsigned long long)q->head, (unsigned long long)q->tail,
+			       (unsigned long long)m.head, (unsigned long long)m.tail);
+	q->head = m.head;
+	q->tail = m.tail;
+	return 0;
+}
+
+int tarn_queue_stat(struct tarn_queue *queue, struct tarn_queue_info *ret_info)
+{
+	struct tarn_queue_info info = {.flags = 0};
+	int ret = queue_check(queue);
+
+	if (ret == 0 && (!ret_info || ret_info->size < 2 * sizeof(uint32_t)))
+		ret = err_set(-EINVAL, "ret_info must not be NULL, and its size the struct's");
+	if (ret == 0)
+		ret = queue_look(queue);
+	if (ret < 0)
+		return ret;
+	info.size = ret_info->size;
+	info.flags = queue->single ? TARN_QUEUE_SINGLE : 0;
+	info.slots = queue->slots;
+	info.message_bytes = queue->message_bytes;
+	info.lease_ms = (uint32_t)(queue->lease_ns / 1000000);
+	info.head = queue->head;
+	info.tail = queue->tail;
+	memcpy(ret_info, &info, info.size < sizeof(info) ? info.size : sizeof(info));
+	return 0;
+}
