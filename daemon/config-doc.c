@@ -4,10 +4,12 @@
  * conf/tarnd.conf, `config-doc --man` the lists of keys for tarnd.conf(5), in mdoc. Part of the
  * build alone; `make check-docs` compares its output with what is committed.
  */
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "config.h"
+#include "roff.h"
 
 #define WIDTH 100u
 
@@ -18,7 +20,8 @@ static const char conf_head[] =
 	"# and have lines of\n"
 	"# their own. Sizes: whole numbers with K, M, G or T. Times: with us, ms, s, min or h. "
 	"Keys that are commented\n"
-	"# out show their default. Generated from daemon/config-keys.def by `make update-docs`.\n";
+	"# out show their default. \"Reload: yes\" takes effect by `tarn reload`, the others by a "
+	"restart. Generated from\n# daemon/config-keys.def by `make update-docs`.\n";
 
 /* What the sections are about, and what the shipped file says in them. */
 static const struct {
@@ -27,10 +30,25 @@ static const struct {
 	[CONFIG_SECTION_DAEMON] = {"[daemon]", "The process."},
 	[CONFIG_SECTION_LISTEN] =
 		{"[listen local]",
-		 "A listener: [listen NAME], as many as needed. All pools are offered at each."},
+		 "A listener: [listen NAME], as many as needed: unix sockets, which have a path, "
+		 "and "
+		 "RDMA ones, which have an address or a device. A pool is offered at all of them, "
+		 "or "
+		 "at those that its listen names. The command tarn can ask the daemon only through "
+		 "a unix socket."},
+	[CONFIG_SECTION_HTTP] =
+		{"#[http]",
+		 "Statistics over HTTP: /metrics for Prometheus, /v1/stats, /v1/pools, /v1/clients, /v1/events, /healthz "
+		 "and /readyz; see tarn-metrics(7). Nothing can be changed by it. Without this section there is no HTTP: "
+		 "who may connect to the unix socket is the administrator's choice, and a port on loopback would show "
+		 "every user of the host who uses which pool. To have it, take the # away from its header."},
 	[CONFIG_SECTION_POOL] = {"[pool main]", "A pool of memory: [pool NAME], as many as needed. "
 						"Clients name it as in tarn:PATH?pool=NAME."},
 };
+
+static const char rdma_text[] = "An RDMA listener, for clients on other hosts, which name it as in "
+				"tarn://HOST/NAME. To have "
+				"one, take the # away from its header and from address or device.";
 
 static const struct {
 	const char *key, *value;
@@ -40,12 +58,28 @@ static const struct {
 	{"hugepages", "prefer"},
 };
 
+/* What a key that is commented out looks like, where the default says nothing. */
+static const struct {
+	const char *key, *value;
+} examples[] = {
+	{"address", "10.0.0.1"},
+	{"device", "mlx5_0"},
+};
+
 static const char *shipped_value(const char *key)
 {
 	for (size_t i = 0; i < sizeof(shipped) / sizeof(shipped[0]); i++)
 		if (strcmp(shipped[i].key, key) == 0)
 			return shipped[i].value;
 	return NULL;
+}
+
+static const char *example_value(const struct config_key *key)
+{
+	for (size_t i = 0; i < sizeof(examples) / sizeof(examples[0]); i++)
+		if (strcmp(examples[i].key, key->name) == 0)
+			return examples[i].value;
+	return key->preset;
 }
 
 /* Words, with line breaks, each line behind a prefix. */
@@ -70,66 +104,46 @@ static void wrapped(const char *text, const char *prefix)
 
 static void conf_key(const struct config_key *key)
 {
-	const char *value = shipped_value(key->name);
+	const char *value = shipped_value(key->name), *example = example_value(key);
+	bool preset = value && key->preset && *key->preset;
 	char range[128], allowed[256];
 
 	putchar('\n');
 	wrapped(key->help, "#");
-	snprintf(allowed, sizeof(allowed), "Allowed: %s.%s%s%s",
-		 config_range_text(key, range, sizeof(range)),
-		 value && key->preset ? " Default: " : "", value && key->preset ? key->preset : "",
-		 value && key->preset ? "." : "");
+	snprintf(allowed, sizeof(allowed), "Allowed: %s.%s%s%s Reload: %s.",
+		 config_range_text(key, range, sizeof(range)), preset ? " Default: " : "",
+		 preset ? key->preset : "", preset ? "." : "", key->reloadable ? "yes" : "no");
 	wrapped(allowed, "#");
 	if (value)
 		printf("%s = %s\n", key->name, value);
 	else
-		printf("#%s =%s%s\n", key->name, *key->preset ? " " : "", key->preset);
+		printf("#%s =%s%s\n", key->name, *example ? " " : "", example);
+}
+
+static void conf_keys(enum config_section section, bool rdma)
+{
+	size_t count;
+	const struct config_key *keys = config_keys(section, &count);
+
+	for (size_t i = 0; i < count; i++)
+		if ((keys[i].kind == CONFIG_KIND_RDMA) == rdma)
+			conf_key(&keys[i]);
 }
 
 static void conf(void)
 {
 	fputs(conf_head, stdout);
 	for (int section = 0; section < CONFIG_SECTIONS; section++) {
-		size_t count;
-		const struct config_key *keys = config_keys((enum config_section)section, &count);
-
 		putchar('\n');
 		wrapped(headings[section].text, "#");
 		printf("%s\n", headings[section].heading);
-		for (size_t i = 0; i < count; i++)
-			conf_key(&keys[i]);
-	}
-}
-
-/* roff takes a - for a hyphen, and a line that begins with . or ' for a request. */
-static void roff(const char *text)
-{
-	if (*text == '.' || *text == '\'')
-		fputs("\\&", stdout);
-	for (; *text; text++) {
-		if (*text == '-')
-			fputs("\\-", stdout);
-		else if (*text == '\\')
-			fputs("\\e", stdout);
-		else
-			putchar(*text);
-	}
-}
-
-/* One sentence a line, as mdoc wants it. */
-static void roff_sentences(const char *text)
-{
-	char sentence[512];
-
-	while (*text) {
-		const char *end = strstr(text, ". ");
-		size_t length = end ? (size_t)(end - text) + 1 : strlen(text);
-
-		snprintf(sentence, sizeof(sentence), "%.*s", (int)length, text);
-		roff(sentence);
+		conf_keys((enum config_section)section, false);
+		if (section != CONFIG_SECTION_LISTEN)
+			continue;
 		putchar('\n');
-		text += length;
-		text += strspn(text, " ");
+		wrapped(rdma_text, "#");
+		printf("#[listen rdma]\n");
+		conf_keys(CONFIG_SECTION_LISTEN, true);
 	}
 }
 
@@ -138,6 +152,8 @@ static void man_key(const struct config_key *key)
 	char range[128];
 
 	printf(".It Li %s\n", key->name);
+	if (key->kind == CONFIG_KIND_UNIX)
+		fputs("Unix sockets only.\n", stdout);
 	roff_sentences(key->help);
 	fputs("Allowed: ", stdout);
 	roff(config_range_text(key, range, sizeof(range)));
@@ -149,6 +165,7 @@ static void man_key(const struct config_key *key)
 		roff(key->preset);
 		fputs(".\n", stdout);
 	}
+	printf("Reload: %s.\n", key->reloadable ? "yes" : "no");
 }
 
 static void man(void)
@@ -158,7 +175,7 @@ static void man(void)
 		const struct config_key *keys = config_keys((enum config_section)section, &count);
 
 		printf(".Ss [%s%s]\n", config_section_name((enum config_section)section),
-		       section == CONFIG_SECTION_DAEMON ? "" : " NAME");
+		       section == CONFIG_SECTION_DAEMON || section == CONFIG_SECTION_HTTP ? "" : " NAME");
 		roff_sentences(headings[section].text);
 		fputs(".Bl -tag -width Ds\n", stdout);
 		for (size_t i = 0; i < count; i++)

@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * One value of tarnd.conf: text to number within its range, and the words for what is wrong with
- * it. Pure functions; config.c is their caller and the next file to read.
+ * One value of tarnd.conf: text to number within its range, or to an address, and the words for
+ * what is wrong with it. Pure functions, but for config_address_socket(), which looks up an
+ * interface; config.c is their caller and the next file to read.
  */
+#include <arpa/inet.h>
 #include <errno.h>
+#include <net/if.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -242,6 +246,199 @@ int config_value_parse(const struct config_key *key, const char *text,
 	}
 	ret_value->number = number;
 	return 0;
+}
+
+/* In the largest unit that leaves a whole number. */
+static void scaled_text(int64_t number, const struct unit *units, size_t unit_count, char *buffer,
+			size_t bytes)
+{
+	size_t i = unit_count - 1;
+
+	while (i > 0 && (number == 0 || number % units[i].factor != 0))
+		i--;
+	snprintf(buffer, bytes, "%lld%s", (long long)(number / units[i].factor), units[i].name);
+}
+
+static void choice_text(const char *choices, int64_t number, char *buffer, size_t bytes)
+{
+	for (; number > 0; number--)
+		choices += strcspn(choices, "|") + 1;
+	snprintf(buffer, bytes, "%.*s", (int)strcspn(choices, "|"), choices);
+}
+
+char *config_value_text(const struct config_key *key, const struct config_value *value)
+{
+	char text[64];
+
+	switch (key->type) {
+	case CONFIG_TYPE_SIZE:
+		scaled_text(value->number, size_units, COUNT(size_units), text, sizeof(text));
+		break;
+	case CONFIG_TYPE_TIME:
+		scaled_text(value->number, time_units, COUNT(time_units), text, sizeof(text));
+		break;
+	case CONFIG_TYPE_NUMBER:
+		snprintf(text, sizeof(text), "%lld", (long long)value->number);
+		break;
+	case CONFIG_TYPE_OCTAL:
+		snprintf(text, sizeof(text), "%04llo", (unsigned long long)value->number);
+		break;
+	case CONFIG_TYPE_BOOL:
+		return strdup(value->number ? "yes" : "no");
+	case CONFIG_TYPE_ENUM:
+		choice_text(key->unit, value->number, text, sizeof(text));
+		break;
+	case CONFIG_TYPE_PATH:
+	case CONFIG_TYPE_TEXT:
+		return strdup(value->text);
+	}
+	return strdup(text);
+}
+
+/* ---- addresses ---- */
+
+#define ADDRESS_ALLOWED "allowed: 10.0.0.1, 10.0.0.1:7477, fd00::1, [fd00::1]:7477, fe80::1%%eth0"
+
+static int address_wrong(const char *what)
+{
+	return err_set(-EINVAL, "%s; " ADDRESS_ALLOWED, what);
+}
+
+/* Cuts the port off; false if it is none. */
+static bool port_cut(char *text, struct config_address *address)
+{
+	char *colon = strrchr(text, ':'), *close = strrchr(text, ']');
+	size_t digits;
+	unsigned long port;
+
+	/* A second colon without brackets: they are all the address's. */
+	if (!colon || (close && close > colon) || (!close && strchr(text, ':') != colon))
+		return true;
+	digits = strspn(colon + 1, "0123456789");
+	port = strtoul(colon + 1, NULL, 10);
+	if (digits < 1 || digits > 5 || colon[1 + digits] || port > 65535)
+		return false;
+	*colon = '\0';
+	address->has_port = true;
+	address->port = (uint16_t)port;
+	return true;
+}
+
+/* `[...]` around it, and the scope behind it, are cut off; NULL when they are wrong. */
+static char *host_cut(char *text, struct config_address *address)
+{
+	size_t length = strlen(text);
+	char *percent;
+
+	if (text[0] == '[') {
+		if (text[length - 1] != ']')
+			return NULL;
+		text[length - 1] = '\0';
+		text++;
+		if (!strchr(text, ':'))
+			return NULL;
+	}
+	percent = strchr(text, '%');
+	if (!percent)
+		return text;
+	*percent++ = '\0';
+	length = strlen(percent);
+	if (length < 1 || length >= sizeof(address->scope) || !strchr(text, ':'))
+		return NULL;
+	memcpy(address->scope, percent, length + 1);
+	return text;
+}
+
+static int address_parse(const char *text, bool any, struct config_address *ret_address)
+{
+	struct config_address address = {.family = AF_INET};
+	struct in6_addr number = {0};
+	char copy[256], *host;
+
+	if (snprintf(copy, sizeof(copy), "%s", text) >= (int)sizeof(copy) || !copy[0])
+		return address_wrong("is no address");
+	if (!port_cut(copy, &address))
+		return address_wrong("does not end with a port of 0 to 65535");
+	host = host_cut(copy, &address);
+	if (!host)
+		return address_wrong("is no address");
+	if (strchr(host, ':'))
+		address.family = AF_INET6;
+	if (inet_pton(address.family, host, &number) != 1)
+		return address_wrong("is no address; host names are not looked up: give an address "
+				     "or a device");
+	if (!any && IN6_IS_ADDR_UNSPECIFIED(&number)) /* an IPv4 one has zeros behind it */
+		return address_wrong("stands for all addresses, and a listener has the memory "
+				     "registered with one device: give the address of one, or "
+				     "`device`");
+	if (!address.scope[0] && address.family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&number))
+		return address_wrong("is a link-local address: name its interface behind a %");
+	inet_ntop(address.family, &number, address.host, sizeof(address.host));
+	*ret_address = address;
+	return 0;
+}
+
+int config_address_parse(const char *text, struct config_address *ret_address)
+{
+	return address_parse(text, false, ret_address);
+}
+
+int config_address_parse_any(const char *text, struct config_address *ret_address)
+{
+	return address_parse(text, true, ret_address);
+}
+
+int config_address_socket(const struct config_address *address, uint16_t port,
+			  struct sockaddr_storage *ret_socket)
+{
+	struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_port = htons(port)};
+	struct sockaddr_in four = {.sin_family = AF_INET, .sin_port = htons(port)};
+
+	if (address->scope[0]) {
+		six.sin6_scope_id = if_nametoindex(address->scope);
+		if (!six.sin6_scope_id)
+			return err_set(-ENODEV,
+				       "this host has no network interface %s; `ip link` lists "
+				       "them",
+				       address->scope);
+	}
+	memset(ret_socket, 0, sizeof(*ret_socket));
+	if (address->family == AF_INET) {
+		inet_pton(AF_INET, address->host, &four.sin_addr);
+		memcpy(ret_socket, &four, sizeof(four));
+	} else {
+		inet_pton(AF_INET6, address->host, &six.sin6_addr);
+		memcpy(ret_socket, &six, sizeof(six));
+	}
+	return 0;
+}
+
+uint16_t config_listen_port(const struct config_listen *listen)
+{
+	struct config_address address;
+
+	if (listen->address.text[0] && config_address_parse(listen->address.text, &address) == 0 &&
+	    address.has_port)
+		return address.port;
+	return (uint16_t)listen->port.number;
+}
+
+const char *config_listen_text(const struct config_listen *listen, char *buffer, size_t bytes)
+{
+	struct config_address address;
+	uint16_t port = config_listen_port(listen);
+
+	if (!config_listen_rdma(listen))
+		snprintf(buffer, bytes, "%s", listen->path.text);
+	else if (!listen->address.text[0] ||
+		 config_address_parse(listen->address.text, &address) < 0)
+		snprintf(buffer, bytes, "%s:%u", listen->device.text, port);
+	else if (address.family == AF_INET)
+		snprintf(buffer, bytes, "%s:%u", address.host, port);
+	else
+		snprintf(buffer, bytes, "[%s%s%s]:%u", address.host, address.scope[0] ? "%" : "",
+			 address.scope, port);
+	return buffer;
 }
 
 /* ---- suggestions ---- */

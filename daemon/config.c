@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Reads tarnd.conf into a new struct config and lists all that is wrong with it. Main thread,
- * before anything runs.
+ * Reads tarnd.conf into a new struct config and lists all that is wrong with it. Main thread, at
+ * the start and for each reload.
  *
  * inih splits the lines, but counts nothing, cuts long lines and section names without a word, and
  * takes an indented line for more of the value before. So our reader gives it one clean line at a
@@ -27,20 +27,34 @@
 /* ---- the table ---- */
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
-#define KEY_AT(type_name, key, type, unit, minimum, maximum, preset, reloadable, help) \
-	{#key, CONFIG_TYPE_##type,      unit, minimum, maximum, preset, reloadable,    \
-	 help, offsetof(type_name, key)},
+#define KEY_AT(type_name, kind, key, type, unit, minimum, maximum, preset, reloadable, help) \
+	{#key,                                                                               \
+	 CONFIG_TYPE_##type,                                                                 \
+	 unit,                                                                               \
+	 minimum,                                                                            \
+	 maximum,                                                                            \
+	 preset,                                                                             \
+	 reloadable,                                                                         \
+	 help,                                                                               \
+	 offsetof(type_name, key),                                                           \
+	 CONFIG_KIND_##kind},
 
 static const struct config_key daemon_keys[] = {
-#define DAEMON_KEY(...) KEY_AT(struct config_daemon, __VA_ARGS__)
+#define DAEMON_KEY(...) KEY_AT(struct config_daemon, ANY, __VA_ARGS__)
 #include "config-keys.def"
 };
 static const struct config_key listen_keys[] = {
-#define LISTEN_KEY(...) KEY_AT(struct config_listen, __VA_ARGS__)
+#define LISTEN_KEY(...)      KEY_AT(struct config_listen, ANY, __VA_ARGS__)
+#define LISTEN_UNIX_KEY(...) KEY_AT(struct config_listen, UNIX, __VA_ARGS__)
+#define LISTEN_RDMA_KEY(...) KEY_AT(struct config_listen, RDMA, __VA_ARGS__)
+#include "config-keys.def"
+};
+static const struct config_key http_keys[] = {
+#define HTTP_KEY(...) KEY_AT(struct config_http, ANY, __VA_ARGS__)
 #include "config-keys.def"
 };
 static const struct config_key pool_keys[] = {
-#define POOL_KEY(...) KEY_AT(struct config_pool, __VA_ARGS__)
+#define POOL_KEY(...) KEY_AT(struct config_pool, ANY, __VA_ARGS__)
 #include "config-keys.def"
 };
 
@@ -52,6 +66,7 @@ static const struct {
 } sections[CONFIG_SECTIONS] = {
 	[CONFIG_SECTION_DAEMON] = {"daemon", daemon_keys, COUNT(daemon_keys), false},
 	[CONFIG_SECTION_LISTEN] = {"listen", listen_keys, COUNT(listen_keys), true},
+	[CONFIG_SECTION_HTTP] = {"http", http_keys, COUNT(http_keys), false},
 	[CONFIG_SECTION_POOL] = {"pool", pool_keys, COUNT(pool_keys), true},
 };
 
@@ -64,11 +79,6 @@ const struct config_key *config_keys(enum config_section section, size_t *ret_co
 const char *config_section_name(enum config_section section)
 {
 	return sections[section].name;
-}
-
-static struct config_value *value_at(void *section, const struct config_key *key)
-{
-	return (struct config_value *)(void *)((char *)section + key->offset);
 }
 
 /* ---- errors ---- */
@@ -136,11 +146,11 @@ static void defaults_fill(enum config_section section, void *target)
 {
 	for (size_t i = 0; i < sections[section].count; i++) {
 		const struct config_key *key = &sections[section].keys[i];
-		struct config_value *value = value_at(target, key);
+		struct config_value *value = config_value_at(target, key);
 
 		/* The table's own values are right (tests/unit/test-config.c); without memory text
 		 * stays NULL, see config_parse(). */
-		if (key->preset)
+		if (key->preset && *key->preset)
 			(void)config_value_parse(key, key->preset, value);
 		else if (key->type == CONFIG_TYPE_PATH || key->type == CONFIG_TYPE_TEXT)
 			value->text = strdup("");
@@ -162,6 +172,8 @@ static unsigned int section_line(const struct config *config, enum config_sectio
 {
 	if (section == CONFIG_SECTION_DAEMON)
 		return config->daemon.line;
+	if (section == CONFIG_SECTION_HTTP)
+		return config->http.line;
 	if (section == CONFIG_SECTION_LISTEN) {
 		for (size_t i = 0; i < config->listen_count; i++)
 			if (strcmp(config->listens[i].name, name) == 0)
@@ -194,6 +206,10 @@ static void *section_add(struct parser *parser, enum config_section section, con
 		config->daemon.line = parser->line;
 		return &config->daemon; /* has its defaults already */
 	}
+	if (section == CONFIG_SECTION_HTTP) {
+		config->http.line = parser->line;
+		return &config->http; /* so has this */
+	}
 	if (section == CONFIG_SECTION_LISTEN) {
 		struct config_listen *listen = element_add(
 			(void **)&config->listens, &config->listen_count, sizeof(*config->listens));
@@ -218,14 +234,14 @@ static void *section_add(struct parser *parser, enum config_section section, con
 
 static void section_unknown(struct parser *parser, const char *kind)
 {
-	static const char *const names[] = {"daemon", "listen", "pool"};
+	static const char *const names[] = {"daemon", "listen", "http", "pool"};
 	const char *near = config_suggest(kind, names, COUNT(names));
 
 	config_error(
 		parser->errors,
-		"%s:%u: [%s]: unknown section; allowed: [daemon], [listen NAME], [pool NAME]%s%s%s",
+		"%s:%u: [%s]: unknown section; allowed: [daemon], [listen NAME], [http], [pool NAME]%s%s%s",
 		parser->file, parser->line, parser->title, near ? "; did you mean [" : "",
-		near ? near : "", near ? strcmp(near, "daemon") == 0 ? "]?" : " NAME]?" : "");
+		near ? near : "", near ? strcmp(near, "daemon") == 0 || strcmp(near, "http") == 0 ? "]?" : " NAME]?" : "");
 }
 
 /* "pool main" was between the brackets. */
@@ -305,7 +321,7 @@ static int on_key(void *user, const char *section, const char *name, const char 
 			config_error(
 				parser->errors,
 				"%s:%u: %s = %s: stands before the first section: write [daemon], "
-				"[listen NAME] or [pool NAME] above it",
+				"[listen NAME], [http] or [pool NAME] above it",
 				parser->file, parser->line, name, text);
 		return 1;
 	}
@@ -316,7 +332,7 @@ static int on_key(void *user, const char *section, const char *name, const char 
 		key_unknown(parser, name, text);
 		return 1;
 	}
-	value = value_at(parser->target, key);
+	value = config_value_at(parser->target, key);
 	if (value->line) {
 		config_error(
 			parser->errors,
@@ -426,7 +442,7 @@ static int texts_check(enum config_section section, void *target)
 		const struct config_key *key = &sections[section].keys[i];
 
 		if ((key->type == CONFIG_TYPE_PATH || key->type == CONFIG_TYPE_TEXT) &&
-		    !value_at(target, key)->text)
+		    !config_value_at(target, key)->text)
 			return err_set(-ENOMEM, "out of memory");
 	}
 	return 0;
@@ -437,6 +453,8 @@ static int memory_check(struct config *config)
 {
 	int rc = texts_check(CONFIG_SECTION_DAEMON, &config->daemon);
 
+	if (rc == 0)
+		rc = texts_check(CONFIG_SECTION_HTTP, &config->http);
 	for (size_t i = 0; rc == 0 && i < config->listen_count; i++)
 		rc = texts_check(CONFIG_SECTION_LISTEN, &config->listens[i]);
 	for (size_t i = 0; rc == 0 && i < config->pool_count; i++)
@@ -459,6 +477,7 @@ int config_parse(const char *name, const void *bytes, size_t count, struct confi
 		return err_set(-ENOMEM, "out of memory");
 	config->file = strdup(name);
 	defaults_fill(CONFIG_SECTION_DAEMON, &config->daemon);
+	defaults_fill(CONFIG_SECTION_HTTP, &config->http);
 	if (config->file && ini_parse_stream(read_line, &parser, on_key, &parser) != -2)
 		rc = memory_check(config);
 	if (rc < 0) {
@@ -480,8 +499,7 @@ static int file_read(const char *path, char **ret_bytes, size_t *ret_count)
 	int rc = 0;
 
 	if (fd < 0)
-		return err_set(-errno, "%s: can not be read: %s%s", path, strerrordesc_np(errno),
-			       errno == ENOENT ? ": name a file with -c FILE" : "");
+		return err_set(-errno, "%s: can not be read: %s", path, strerrordesc_np(errno));
 	if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
 		rc = err_set(-EINVAL, "%s: can not be read: it is not a regular file", path);
 	if (rc == 0 && !(bytes = malloc(CONFIG_FILE_MAX + 1)))
@@ -520,21 +538,22 @@ int config_load(const char *path, struct config_errors *errors, struct config **
 	return rc;
 }
 
-static void texts_free(enum config_section section, void *target)
+void config_section_free(enum config_section section, void *target)
 {
 	for (size_t i = 0; i < sections[section].count; i++)
-		free(value_at(target, &sections[section].keys[i])->text);
+		free(config_value_at(target, &sections[section].keys[i])->text);
 }
 
 void config_free(struct config *config)
 {
 	if (!config)
 		return;
-	texts_free(CONFIG_SECTION_DAEMON, &config->daemon);
+	config_section_free(CONFIG_SECTION_DAEMON, &config->daemon);
+	config_section_free(CONFIG_SECTION_HTTP, &config->http);
 	for (size_t i = 0; i < config->listen_count; i++)
-		texts_free(CONFIG_SECTION_LISTEN, &config->listens[i]);
+		config_section_free(CONFIG_SECTION_LISTEN, &config->listens[i]);
 	for (size_t i = 0; i < config->pool_count; i++)
-		texts_free(CONFIG_SECTION_POOL, &config->pools[i]);
+		config_section_free(CONFIG_SECTION_POOL, &config->pools[i]);
 	free(config->listens);
 	free(config->pools);
 	free(config->file);

@@ -3,15 +3,24 @@
 #ifndef TARN_DAEMON_CONTROL_H
 #define TARN_DAEMON_CONTROL_H
 
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
+
+#include <jansson.h>
 
 #include "daemon.h"
 
+/* Adds the answer to {"get": what}, which changes nothing. False: there is no such question. */
+bool control_get(struct daemon *daemon, const char *what, json_t *answer);
+
 /*
- * Answers a question, {"get": "stats"}: text of a JSON object, always; {"schema": 1, "error": ...}
- * when the question makes no sense. The caller frees it. NULL: no memory, or longer than an answer
- * may be.
+ * Answers a question, {"get": "stats"}, or does what is asked for, {"kill": {"pool": "main",
+ * "client": 7}}, which is root's right and that of the daemon's own user: `uid` is who asks. Text of
+ * a JSON object, always; {"schema": 1, "error": {"name": ..., "text": ...}} when it can not be
+ * answered. The caller frees it. NULL: no memory, or longer than an answer may be.
  */
-char *control_answer(struct daemon *daemon, const char *question, size_t bytes, size_t *ret_bytes);
+char *control_answer(struct daemon *daemon, uint32_t uid, const char *question, size_t bytes,
+		     size_t *ret_bytes);
 
 #endif

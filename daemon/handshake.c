@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Decides on a handshake request: version, pool, key, role, place in the client table. Main thread.
- * Knows no transport: bytes come in, an answer goes out, and a client-table slot is taken. peer.c
- * carries both; common/wire.c packs them, common/auth.c has the proofs.
+ * Decides on a handshake request: version, pool, listener, key, role, place in the client table.
+ * Main thread. Bytes come in, an answer goes out, and a client-table slot is taken. peer.c and
+ * listen-verbs.c carry both; common/wire.c packs them, common/auth.c has the proofs, replay.c the
+ * requests that have been used.
  */
 #include <errno.h>
 #include <string.h>
@@ -11,10 +12,18 @@
 
 #include "clock.h"
 #include "err.h"
+#include "events.h"
 #include "handshake.h"
+#include "keeper.h"
+#include "replay.h"
 
-/* What a refusal says besides its reason. */
-static uint64_t reason_detail(const struct pool *pool, uint16_t reason)
+/* When a client that was refused for a reason that passes may try again. */
+#define RETRY_BUSY_MS  200
+#define RETRY_LIMIT_MS 1000
+
+/* What a refusal says besides its reason. pool, listen: NULL when unknown. */
+static uint64_t reason_detail(const struct pool *pool, const struct config_listen *listen,
+			      uint16_t reason)
 {
 	if (reason == WIRE_REASON_VERSION)
 		return WIRE_VERSION_MIN | WIRE_VERSION_MAX << 8;
@@ -22,27 +31,74 @@ static uint64_t reason_detail(const struct pool *pool, uint16_t reason)
 		return clock_wall_ms();
 	if (reason == WIRE_REASON_CLIENTS && pool)
 		return pool->geometry.max_clients;
+	if (reason == WIRE_REASON_ADDRESS && listen)
+		return (uint64_t)listen->max_per_address.number;
 	return 0;
 }
 
-/* pool: NULL when it is not known. */
-static void refuse(struct daemon *daemon, struct pool *pool, uint16_t reason, struct handshake *ret)
+/* 0: to try again is useless. A request from before our start is the exception, see start_wait(). */
+static uint32_t reason_retry_ms(uint16_t reason)
 {
-	struct wire_reject reject = {.version_min = WIRE_VERSION_MIN,
-				     .version_max = WIRE_VERSION_MAX,
-				     .reason = reason,
-				     .detail = reason_detail(pool, reason)};
+	switch ((enum wire_reason)reason) {
+	case WIRE_REASON_BUSY:
+		return RETRY_BUSY_MS;
+	case WIRE_REASON_CLIENTS:
+	case WIRE_REASON_ADDRESS:
+	case WIRE_REASON_SHUTDOWN:
+		return RETRY_LIMIT_MS;
+	case WIRE_REASON_NONE:
+	case WIRE_REASON_VERSION:
+	case WIRE_REASON_NO_POOL:
+	case WIRE_REASON_NO_KEY:
+	case WIRE_REASON_UNKNOWN_KEY:
+	case WIRE_REASON_BAD_MAC:
+	case WIRE_REASON_TIME:
+	case WIRE_REASON_ROLE:
+	case WIRE_REASON_MALFORMED:
+	case WIRE_REASON_INTERNAL:
+	case WIRE_REASON_REPLAY:
+	case WIRE_REASON_TRANSPORT:
+		break;
+	}
+	return 0;
+}
 
-	if (reason == WIRE_REASON_CLIENTS || reason == WIRE_REASON_SHUTDOWN)
-		reject.retry_after_ms = 1000;
+static void reject_encode(uint16_t reason, uint64_t detail, uint32_t retry_after_ms,
+			  uint8_t ret_answer[WIRE_REJECT_BYTES])
+{
+	const struct wire_reject reject = {.version_min = WIRE_VERSION_MIN,
+					   .version_max = WIRE_VERSION_MAX,
+					   .reason = reason,
+					   .detail = detail,
+					   .retry_after_ms = retry_after_ms};
+
+	wire_reject_encode(&reject, ret_answer);
+}
+
+static void refuse_event(struct daemon *daemon, const struct pool *pool, const struct config_listen *listen,
+			 uint16_t reason)
+{
+	bool key = reason == WIRE_REASON_NO_KEY || reason == WIRE_REASON_UNKNOWN_KEY || reason == WIRE_REASON_BAD_MAC ||
+		   reason == WIRE_REASON_TIME || reason == WIRE_REASON_ROLE || reason == WIRE_REASON_REPLAY;
+
+	events_add(daemon->events, key ? EVENT_key_refused : EVENT_handshake_refused, pool ? pool->name : NULL,
+		   "at %s: %s", listen ? listen->name : "?", wire_reason_text(reason));
+}
+
+/* pool, listen: NULL when they are not known. */
+static void refuse(struct daemon *daemon, struct pool *pool, const struct config_listen *listen,
+		   uint16_t reason, uint32_t retry_after_ms, struct handshake *ret)
+{
 	if (pool)
 		pool->counters.handshakes_refused[reason]++;
 	else
 		daemon->refused[reason]++;
-	wire_reject_encode(&reject, ret->answer);
+	refuse_event(daemon, pool, listen, reason);
+	reject_encode(reason, reason_detail(pool, listen, reason), retry_after_ms, ret->answer);
 	ret->answer_bytes = WIRE_REJECT_BYTES;
 	ret->reason = reason;
 	ret->pool = NULL;
+	explicit_bzero(&ret->key, sizeof(ret->key));
 }
 
 static struct pool *find_pool(const struct daemon *daemon, uint64_t hash)
@@ -53,14 +109,83 @@ static struct pool *find_pool(const struct daemon *daemon, uint64_t hash)
 	return NULL;
 }
 
-/* 0 or the reason. The key is left NULL where the pool wants none: then any key id is fine, and
- * nothing is signed. */
-static uint16_t check_key(const struct pool *pool, const struct wire_request *request,
-			  const uint8_t bytes[WIRE_REQUEST_BYTES], const struct auth_key **ret_key)
+/* Is the pool offered here, and for this? 0 or the reason. */
+static uint16_t check_listener(const struct pool *pool, const struct pool_client *who,
+			       bool read_only)
 {
+	if (who->listener && !config_pool_offered(pool->config, who->listener)) {
+		err_set(-TARN_EREFUSED, "pool %s is not offered at listener %s: its `listen` is %s",
+			pool->name, who->listener->name, pool->config->listen.text);
+		return WIRE_REASON_TRANSPORT;
+	}
+	if (who->transport == POOL_SHM && !read_only &&
+	    pool->geometry.atomics != LAYOUT_ATOMICS_CPU) {
+		err_set(-TARN_EREFUSED,
+			"pool %s: its atomic operations are done by an RDMA device: over shared "
+			"memory it can only be read",
+			pool->name);
+		return WIRE_REASON_TRANSPORT;
+	}
+	return 0;
+}
+
+/*
+ * What was signed before this daemon started, it cannot know to be new: its memory of requests began
+ * then. On a unix socket nobody listens who could replay it. Returns how long a client with a slow
+ * clock has to wait, 0: not at all.
+ */
+static uint32_t start_wait_ms(const struct daemon *daemon, const struct pool_client *who,
+			      const struct wire_request *request)
+{
+	if (who->transport == POOL_SHM || request->time_ms > daemon->ready_ms)
+		return 0;
+	return (uint32_t)(daemon->ready_ms - request->time_ms) + 1;
+}
+
+static uint16_t check_new(struct daemon *daemon, const struct pool_client *who,
+			  const struct wire_request *request, uint32_t *ret_retry_ms)
+{
+	enum replay_result result = REPLAY_NEW;
+
+	*ret_retry_ms = start_wait_ms(daemon, who, request);
+	if (*ret_retry_ms > 0) {
+		err_set(-TARN_EAUTH,
+			"its request was signed %u ms before this daemon started, by its clock: it "
+			"may be an old one that somebody replays",
+			*ret_retry_ms);
+		return WIRE_REASON_TIME;
+	}
+	result = replay_remember(daemon->replay, request->key_id, request->nonce, request->time_ms,
+				 clock_wall_ms());
+	switch (result) {
+	case REPLAY_NEW:
+		return 0;
+	case REPLAY_SEEN:
+		return WIRE_REASON_REPLAY;
+	case REPLAY_OLD:
+		return WIRE_REASON_TIME;
+	case REPLAY_FULL:
+		err_set(-TARN_EREFUSED,
+			"more than %u handshakes with keys within %u s: it has to wait",
+			REPLAY_ENTRIES, AUTH_TIME_WINDOW_MS / 1000);
+		*ret_retry_ms = RETRY_LIMIT_MS;
+		return WIRE_REASON_BUSY;
+	}
+	return WIRE_REASON_INTERNAL;
+}
+
+/*
+ * 0 or the reason. Where the pool wants no key any key id is fine, and nothing is signed. A request
+ * with a right MAC is used up, whatever becomes of it: to try again a client makes another one.
+ */
+static uint16_t check_key(const struct pool *pool, const struct pool_client *who,
+			  struct handshake *shake, uint32_t *ret_retry_ms)
+{
+	const struct wire_request *request = &shake->request;
 	uint64_t now = clock_wall_ms(),
 		 apart = now > request->time_ms ? now - request->time_ms : request->time_ms - now;
 	const struct auth_key *key;
+	uint16_t reason;
 
 	if (!pool->auth)
 		return 0;
@@ -69,26 +194,39 @@ static uint16_t check_key(const struct pool *pool, const struct wire_request *re
 	key = auth_keys_find(&pool->keys, request->key_id);
 	if (!key)
 		return WIRE_REASON_UNKNOWN_KEY;
-	if (auth_request_check(key, bytes) < 0)
+	if (auth_request_check(key, shake->request_bytes) < 0)
 		return WIRE_REASON_BAD_MAC;
 	/* After the MAC: who does not know the secret learns nothing of our clock. */
 	if (apart > AUTH_TIME_WINDOW_MS)
 		return WIRE_REASON_TIME;
+	reason = check_new(shake->daemon, who, request, ret_retry_ms);
+	if (reason)
+		return reason;
 	if (key->role == WIRE_ROLE_READ && !(request->flags & WIRE_REQUEST_READONLY))
 		return WIRE_REASON_ROLE;
-	*ret_key = key;
+	shake->has_key = true;
+	shake->key = *key;
 	return 0;
 }
 
-static uint16_t take_slot(struct pool *pool, const struct pool_client *who, bool read_only,
-			  uint32_t *ret_slot)
+static uint16_t take_slot(struct pool *pool, const struct pool_client *who, struct handshake *shake)
 {
 	struct pool_client client = *who;
 	int rc;
 
-	client.read_only = read_only;
+	client.read_only = shake->request.flags & WIRE_REQUEST_READONLY;
 	client.connected_ms = clock_wall_ms();
-	rc = pool_client_add(pool, &client, ret_slot);
+	if (shake->has_key)
+		memcpy(client.key_id, shake->key.id, sizeof(client.key_id));
+	else
+		memset(client.key_id, 0, sizeof(client.key_id));
+	if (pool->cut_off) {
+		err_set(-EIO, "the pool's file has been cut off: remove it and restart tarnd");
+		return WIRE_REASON_INTERNAL;
+	}
+	if (pool->client_count == pool->geometry.max_clients)
+		pool_unfenced_poll(pool, UINT64_MAX); /* one of them may have been this client */
+	rc = pool_client_add(pool, &client, &shake->slot);
 	if (rc == -EBUSY) {
 		err_set(rc, "all %u client-table slots are taken: raise max_clients",
 			pool->geometry.max_clients);
@@ -98,73 +236,110 @@ static uint16_t take_slot(struct pool *pool, const struct pool_client *who, bool
 		err_set(rc, "all client ids of this pool are used up: restart tarnd");
 		return WIRE_REASON_INTERNAL;
 	}
+	keeper_client_new(pool->keeper, shake->slot);
 	return 0;
 }
 
-static void accept_request(const struct wire_request *request,
-			   const uint8_t request_bytes[WIRE_REQUEST_BYTES],
-			   const struct auth_key *key, struct handshake *ret)
+void handshake_accept(struct handshake *shake, const struct wire_region *regions, unsigned count)
 {
-	const struct layout_geometry *g = &ret->pool->geometry;
-	const struct pool_client *client = &ret->pool->clients[ret->slot];
+	const struct layout_geometry *g = &shake->pool->geometry;
+	const struct pool_client *client = &shake->pool->clients[shake->slot];
 	struct wire_reply reply = {
-		.version = request->version_max < WIRE_VERSION_MAX ? request->version_max
-								   : WIRE_VERSION_MAX,
-		.region_count = 1,
+		.version = shake->request.version_max < WIRE_VERSION_MAX
+				   ? shake->request.version_max
+				   : WIRE_VERSION_MAX,
+		.region_count = (uint8_t)count,
 		.role = client->read_only ? WIRE_ROLE_READ : WIRE_ROLE_WRITE,
 		.atomics = (uint8_t)g->atomics,
 		.incarnation = g->incarnation,
 		.boot_id = g->boot_id,
 		.client_id = client->client_id,
-		.client_slot = (uint16_t)ret->slot,
-		.regions = {{.length = g->pool_bytes}},
+		.client_slot = (uint16_t)shake->slot,
 		.deadline_us = (uint32_t)(g->deadline_ns / 1000),
 		.epoch_us = (uint32_t)(g->epoch_ns / 1000),
 		.grace_us = (uint32_t)(g->grace_ns / 1000),
 		.layout_version = LAYOUT_VERSION,
 		.pool_bytes = g->pool_bytes,
-		.nonce = request->nonce,
+		.nonce = shake->request.nonce,
 	};
 
-	wire_reply_encode(&reply, ret->answer);
-	if (key)
-		auth_reply_sign(key, request_bytes, ret->answer);
-	ret->answer_bytes = WIRE_REPLY_BYTES;
-	ret->reason = WIRE_REASON_NONE;
-	ret->pool->counters.handshakes_accepted++;
+	memcpy(reply.regions, regions, count * sizeof(*regions));
+	wire_reply_encode(&reply, shake->answer);
+	if (shake->has_key)
+		auth_reply_sign(&shake->key, shake->request_bytes, shake->answer);
+	explicit_bzero(&shake->key, sizeof(shake->key));
+	shake->answer_bytes = WIRE_REPLY_BYTES;
+	shake->reason = WIRE_REASON_NONE;
+	shake->pool->counters.handshakes_accepted++;
+	events_add(shake->pool->events, EVENT_client_connected, shake->pool->name, "client %u (%s) at %s, %s",
+		   client->client_id, client->name, client->listener ? client->listener->name : "?",
+		   client->read_only ? "read only" : "read and write");
 }
 
-void handshake(struct daemon *daemon, const void *bytes, size_t count,
-	       const struct pool_client *who, struct handshake *ret)
+void handshake_refuse(struct handshake *shake, enum wire_reason reason)
 {
-	const struct auth_key *key = NULL;
-	struct wire_request request;
-	struct pool *pool;
-	uint16_t reason;
-	int rc;
+	struct pool *pool = shake->pool;
+	const struct config_listen *listen = pool->clients[shake->slot].listener;
 
-	err_clear();
-	rc = wire_request_decode(bytes, count, &request);
-	if (rc < 0) {
-		refuse(daemon, NULL,
-		       rc == -TARN_EVERSION ? WIRE_REASON_VERSION : WIRE_REASON_MALFORMED, ret);
-		return;
-	}
-	pool = find_pool(daemon, request.pool);
+	pool_client_withdraw(pool, shake->slot);
+	refuse(shake->daemon, pool, listen, (uint16_t)reason, reason_retry_ms((uint16_t)reason),
+	       shake);
+}
+
+size_t handshake_reject(struct daemon *daemon, enum wire_reason reason, uint64_t detail,
+			uint32_t retry_after_ms, uint8_t ret_answer[WIRE_REJECT_BYTES])
+{
+	daemon->refused[reason]++;
+	reject_encode((uint16_t)reason, detail, retry_after_ms, ret_answer);
+	return WIRE_REJECT_BYTES;
+}
+
+/* 0 or the reason; then also how long to wait. */
+static uint16_t judge(struct daemon *daemon, struct pool *pool, const struct pool_client *who,
+		      struct handshake *shake, uint32_t *ret_retry_ms)
+{
+	uint16_t reason;
+
 	if (daemon->stopping)
 		reason = WIRE_REASON_SHUTDOWN;
 	else if (!pool)
 		reason = WIRE_REASON_NO_POOL;
 	else
-		reason = check_key(pool, &request, bytes, &key);
-	if (!reason && pool)
-		reason = take_slot(pool, who, request.flags & WIRE_REQUEST_READONLY, &ret->slot);
+		reason = check_listener(pool, who, shake->request.flags & WIRE_REQUEST_READONLY);
+	if (!reason)
+		reason = check_key(pool, who, shake, ret_retry_ms);
+	if (!reason)
+		reason = take_slot(pool, who, shake);
+	if (reason && *ret_retry_ms == 0)
+		*ret_retry_ms = reason_retry_ms(reason);
+	return reason;
+}
+
+void handshake(struct daemon *daemon, const void *bytes, size_t count,
+	       const struct pool_client *who, struct handshake *ret)
+{
+	uint32_t retry_ms = 0;
+	struct pool *pool;
+	uint16_t reason;
+	int rc;
+
+	err_clear();
+	memset(ret, 0, sizeof(*ret));
+	ret->daemon = daemon;
+	rc = wire_request_decode(bytes, count, &ret->request);
+	if (rc < 0) {
+		reason = rc == -TARN_EVERSION ? WIRE_REASON_VERSION : WIRE_REASON_MALFORMED;
+		refuse(daemon, NULL, who->listener, reason, 0, ret);
+		return;
+	}
+	memcpy(ret->request_bytes, bytes, sizeof(ret->request_bytes));
+	pool = find_pool(daemon, ret->request.pool);
+	reason = judge(daemon, pool, who, ret, &retry_ms);
 	if (reason) {
 		if (!err_text()[0])
 			err_set(-TARN_EREFUSED, "%s", wire_reason_text(reason));
-		refuse(daemon, pool, reason, ret);
+		refuse(daemon, pool, who->listener, reason, retry_ms, ret);
 		return;
 	}
 	ret->pool = pool;
-	accept_request(&request, bytes, key, ret);
 }

@@ -23,8 +23,8 @@
 	200 /* after an error of accept() as EMFILE: the connection stays in the backlog and the \
 	       socket readable */
 
-struct listener {
-	struct daemon *daemon;
+struct listener_shm {
+	struct listener listener; /* first */
 	char path[sizeof(((struct sockaddr_un *)0)->sun_path)];
 	int fd;
 	dev_t device; /* of the file that we have made */
@@ -182,7 +182,7 @@ static int directory_check(const char *path)
 	return 0;
 }
 
-int listener_check(const struct log *log, const struct config_listen *config)
+static int check(const struct log *log, const struct config_listen *config)
 {
 	struct sockaddr_un address;
 	int rc = address_fill(config->path.text, &address);
@@ -192,14 +192,14 @@ int listener_check(const struct log *log, const struct config_listen *config)
 	return rc < 0 ? rc : make_room(log, &address, false);
 }
 
-static int socket_open(const struct config_listen *config, struct listener *listener)
+static int socket_open(const struct config_listen *config, struct listener_shm *listener)
 {
 	struct sockaddr_un address;
 	struct stat st;
 	int rc = address_fill(config->path.text, &address);
 
 	if (rc == 0)
-		rc = make_room(listener->daemon->log, &address, true);
+		rc = make_room(listener->listener.daemon->log, &address, true);
 	if (rc < 0)
 		return rc;
 	listener->fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -220,13 +220,13 @@ static int socket_open(const struct config_listen *config, struct listener *list
 	return 0;
 }
 
-static void accept_failed(struct listener *listener, int error)
+static void accept_failed(struct listener_shm *listener, int error)
 {
 	struct timeval tv = {.tv_usec = RETRY_MS * 1000};
 
-	listener->daemon->accept_errors++;
-	if (daemon_may_log(listener->daemon))
-		log_error(listener->daemon->log, "%s: accept: %s%s", listener->path,
+	listener->listener.daemon->accept_errors++;
+	if (daemon_may_log(listener->listener.daemon))
+		log_error(listener->listener.daemon->log, "%s: accept: %s%s", listener->path,
 			  strerrordesc_np(error),
 			  error == EMFILE ? ": raise LimitNOFILE (ulimit -n)" : "");
 	event_del(listener->acceptable);
@@ -235,14 +235,14 @@ static void accept_failed(struct listener *listener, int error)
 
 static void on_acceptable(evutil_socket_t fd, short what, void *arg)
 {
-	struct listener *listener = arg;
+	struct listener_shm *listener = arg;
 
 	(void)what;
 	for (int i = 0; i < BATCH && !listener->paused; i++) {
 		int peer = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
 		if (peer >= 0) {
-			peer_accept(listener->daemon, peer);
+			peer_accept(listener->listener.daemon, listener->listener.config, peer);
 			continue;
 		}
 		if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)
@@ -255,7 +255,7 @@ static void on_acceptable(evutil_socket_t fd, short what, void *arg)
 
 static void on_retry(evutil_socket_t fd, short what, void *arg)
 {
-	struct listener *listener = arg;
+	struct listener_shm *listener = arg;
 
 	(void)fd;
 	(void)what;
@@ -263,61 +263,122 @@ static void on_retry(evutil_socket_t fd, short what, void *arg)
 		event_add(listener->acceptable, NULL);
 }
 
-int listener_open(struct daemon *daemon, const struct config_listen *config,
-		  struct listener **ret_listener)
-{
-	struct listener *listener = calloc(1, sizeof(*listener));
-	int rc;
+/* ---- the kind ---- */
 
-	if (!listener)
-		return err_set(-ENOMEM, "out of memory");
-	listener->daemon = daemon;
-	listener->fd = -1;
-	rc = socket_open(config, listener);
-	if (rc == 0) {
-		listener->acceptable = event_new(daemon->base, listener->fd, EV_READ | EV_PERSIST,
-						 on_acceptable, listener);
-		listener->retry = evtimer_new(daemon->base, on_retry, listener);
-		if (!listener->acceptable || !listener->retry ||
-		    event_add(listener->acceptable, NULL) < 0)
-			rc = err_set(-ENOMEM, "out of memory");
-	}
-	if (rc < 0) {
-		listener_close(listener);
-		return rc;
-	}
-	log_info(daemon->log, "listening on %s", listener->path);
-	*ret_listener = listener;
-	return 0;
-}
-
-void listener_close(struct listener *listener)
+/* Is the file at its path the one that we have made? */
+static bool path_ours(const struct listener_shm *listener)
 {
 	struct stat st;
 
+	return listener->path[0] && lstat(listener->path, &st) == 0 &&
+	       st.st_dev == listener->device && st.st_ino == listener->inode;
+}
+
+static struct listener_shm *of(struct listener *base)
+{
+	return (struct listener_shm *)(void *)base;
+}
+
+static int kind_bind(struct daemon *daemon, const struct config_listen *config,
+		     struct listener **ret_listener)
+{
+	struct listener_shm *listener = calloc(1, sizeof(*listener));
+
 	if (!listener)
-		return;
+		return err_set(-ENOMEM, "out of memory");
+	listener->listener =
+		(struct listener){.kind = &listener_shm_kind, .daemon = daemon, .config = config};
+	listener->fd = -1;
+	*ret_listener = &listener->listener;
+	return 0;
+}
+
+static int kind_open(struct listener *base)
+{
+	struct listener_shm *listener = of(base);
+	struct event_base *events = base->daemon->base;
+	int rc = socket_open(base->config, listener);
+
+	if (rc < 0)
+		return rc;
+	listener->acceptable =
+		event_new(events, listener->fd, EV_READ | EV_PERSIST, on_acceptable, listener);
+	listener->retry = evtimer_new(events, on_retry, listener);
+	if (!listener->acceptable || !listener->retry || event_add(listener->acceptable, NULL) < 0)
+		return err_set(-ENOMEM, "out of memory");
+	log_info(base->daemon->log, "listening on %s", listener->path);
+	return 0;
+}
+
+static void kind_close(struct listener *base)
+{
+	struct listener_shm *listener = of(base);
+
 	if (listener->acceptable)
 		event_free(listener->acceptable);
 	if (listener->retry)
 		event_free(listener->retry);
-	if (listener->path[0] && lstat(listener->path, &st) == 0 && st.st_dev == listener->device &&
-	    st.st_ino == listener->inode)
+	if (path_ours(listener))
 		unlink(listener->path);
 	if (listener->fd >= 0)
 		close(listener->fd);
 	free(listener);
 }
 
-void listener_pause(struct listener *listener)
+static void kind_pause(struct listener *base, bool pause)
 {
-	listener->paused = true;
-	event_del(listener->acceptable);
-}
+	struct listener_shm *listener = of(base);
 
-void listener_resume(struct listener *listener)
-{
-	listener->paused = false;
-	if (!evtimer_pending(listener->retry, NULL))
+	listener->paused = pause;
+	if (!listener->acceptable) /* not open yet, or it has failed to open */
+		return;
+	if (pause)
+		event_del(listener->acceptable);
+	else if (!evtimer_pending(listener->retry, NULL))
 		event_add(listener->acceptable, NULL);
 }
+
+/* "Not set" is the daemon's own group, also where another one was set before. */
+static int permissions_change(const struct listener_shm *listener,
+			      const struct config_listen *config)
+{
+	const char *path = listener->path;
+
+	if (!path_ours(listener))
+		return err_set(-ENOENT,
+			       "%s is not the socket any more that tarnd has made: restart it",
+			       path);
+	/* no group shall have, not even for a moment, what is meant for another one */
+	if (chmod(path, 0600) < 0)
+		return err_set(-errno, "%s: chmod: %s", path, strerrordesc_np(errno));
+	if (!config->group.text[0] && chown(path, (uid_t)-1, getegid()) < 0)
+		return err_set(-errno, "%s can not be given back to the daemon's group: %s", path,
+			       strerrordesc_np(errno));
+	return permissions_set(config, path);
+}
+
+static int kind_adjust(struct listener *base, const struct config_listen *config)
+{
+	const struct listener_shm *listener = of(base);
+	const struct config_listen *was = base->config;
+	int rc = 0;
+
+	/* with the old one it is to be undone, however far it has come */
+	if (config == was || config->mode.number != was->mode.number ||
+	    strcmp(config->group.text, was->group.text) != 0)
+		rc = permissions_change(listener, config);
+	if (rc == 0 && listen(listener->fd, (int)config->backlog.number) < 0)
+		rc = err_set(-errno, "%s: listen: %s", listener->path, strerrordesc_np(errno));
+	return rc;
+}
+
+const struct listener_kind listener_shm_kind = {
+	.name = "unix",
+	.check = check,
+	.bind = kind_bind,
+	.open = kind_open,
+	.close = kind_close,
+	.pause = kind_pause,
+	.adjust = kind_adjust,
+	.remove = kind_close,
+};

@@ -43,7 +43,8 @@ static void usage(FILE *to)
 		"  -V, --version          print the version\n"
 		"  -h, --help             print this\n"
 		"\n"
-		"SIGTERM and SIGINT stop it. Exit codes: 0 stopped or fine, 1 failed "
+		"SIGTERM and SIGINT stop it, SIGHUP reloads the configuration (`tarn reload` also says "
+		"what became of it).\nExit codes: 0 stopped or fine, 1 failed "
 		"while running, 2 usage,\n"
 		"4 no permission, 6 the configuration or the machine does not allow it.\n",
 		TARND_CONF);
@@ -111,20 +112,26 @@ static int exit_code(int rc)
 /* The configuration, or the exit code after all that is wrong has been printed. */
 static int config_get(const struct options *options, struct config **ret_config)
 {
-	struct config_errors errors = {0};
+	struct config_errors errors = {0}, notices = {0};
 	int rc = config_load(options->file, &errors, ret_config);
 
 	if (rc < 0) {
-		fprintf(stderr, "tarnd: %s\n", err_text());
+		fprintf(stderr, "tarnd: %s%s\n", err_text(),
+			rc == -ENOENT ? ": name a file with -c FILE" : "");
 		config_errors_free(&errors);
 		return exit_code(rc);
 	}
 	/* When the text is wrong already the machine is not to blame for anything yet; but -t says
 	 * everything. */
-	if (options->test)
+	if (options->test) {
 		config_check_environment(*ret_config, &errors);
+		config_notices(*ret_config, &notices);
+	}
 	for (size_t i = 0; i < errors.count; i++)
 		fprintf(stderr, "%s\n", errors.texts[i]);
+	for (size_t i = 0; i < notices.count; i++)
+		fprintf(stderr, "notice: %s\n", notices.texts[i]);
+	config_errors_free(&notices);
 	if (errors.count == 0)
 		return -1;
 	config_errors_free(&errors);
@@ -146,6 +153,7 @@ static int run(const struct options *options, const struct config *config)
 	rc = daemon_create(config, &log, &daemon);
 	if (rc < 0)
 		return exit_code(rc);
+	daemon->log_level_fixed = options->level >= 0;
 	rc = daemon_run(daemon);
 	daemon_free(daemon);
 	if (rc == 0)

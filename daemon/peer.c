@@ -20,6 +20,8 @@
 #include "clock.h"
 #include "control.h"
 #include "err.h"
+#include "event.h"
+#include "events.h"
 #include "handshake.h"
 #include "peer.h"
 #include "rpc.h"
@@ -65,6 +67,7 @@ static void peer_free(struct peer *peer)
 	close(peer->fd);
 	if (peer->state == PEER_NEW || peer->state == PEER_CONTROL)
 		daemon_guest_remove(peer->daemon);
+	rpc_client_end(&peer->rpc);
 	free(peer->answer);
 	free(peer);
 }
@@ -80,10 +83,12 @@ static void client_gone(struct peer *peer)
 		 orphans = pool_client_end(pool, slot);
 
 	if (orphans)
-		log_warning(peer->daemon->log,
-			    "pool %s: client %u (slot %u, pid %u %s) is gone and has left %u pages "
-			    "behind",
-			    pool->name, client_id, slot, peer->who.pid, peer->who.name, orphans);
+		event_log(peer->daemon->log, EVENT_CLIENT_DIED,
+			  EVENT_FIELDS(.pool = pool->name, .peer = peer->who.name,
+				       .client = client_id),
+			  "pool %s: client %u (slot %u, pid %u %s) is gone and has left %u pages "
+			  "behind",
+			  pool->name, client_id, slot, peer->who.pid, peer->who.name, orphans);
 	else
 		log_info(peer->daemon->log,
 			 "pool %s: client %u (slot %u, pid %u %s) has disconnected", pool->name,
@@ -99,21 +104,47 @@ static bool other_end_gone(const struct peer *peer)
 	return poll(&pfd, 1, 0) > 0 && (pfd.revents & (POLLHUP | POLLERR));
 }
 
+static void expel(struct peer *peer)
+{
+	peer->daemon->expelled++;
+	peer->state = PEER_EXPELLED;
+	peer->pool->clients[peer->rpc.slot].cut = NULL; /* it can't be any more */
+	event_del(peer->readable);
+	shutdown(peer->fd, SHUT_WR);
+	timer_set(peer, EXPELLED_MS);
+}
+
 /* Ends a connection that does not keep to the rules; err_text() says which. */
 static void peer_end(struct peer *peer)
 {
 	if (daemon_may_log(peer->daemon))
 		log_warning(peer->daemon->log, "connection of pid %u %s (uid %u): %s; closing it",
 			    peer->who.pid, peer->who.name, peer->who.uid, err_text());
-	if (peer->state != PEER_CLIENT) {
+	if (peer->state != PEER_CLIENT)
 		peer_free(peer);
+	else
+		expel(peer);
+}
+
+/* struct pool_client's cut: the key is revoked, or somebody has asked for it. */
+static void client_cut(void *arg, const char *why)
+{
+	struct peer *peer = arg;
+
+	if (peer->state != PEER_CLIENT)
 		return;
-	}
-	peer->daemon->expelled++;
-	peer->state = PEER_EXPELLED;
-	event_del(peer->readable);
-	shutdown(peer->fd, SHUT_WR);
-	timer_set(peer, EXPELLED_MS);
+	events_add(peer->daemon->events, EVENT_client_cut, peer->pool->name, "client %u (%s): %s",
+		   peer->pool->clients[peer->rpc.slot].client_id, peer->who.name, why);
+	event_log(
+		peer->daemon->log, EVENT_CLIENT_CUT,
+		EVENT_FIELDS(.pool = peer->pool->name, .peer = peer->who.name,
+			     .client = peer->pool->clients[peer->rpc.slot].client_id),
+		"pool %s: client %u (slot %u, pid %u %s) is cut off: %s; the pool's memory stays "
+		"mapped in it until its process ends or closes the session: end it (kill %u) to be "
+		"sure",
+		peer->pool->name, peer->pool->clients[peer->rpc.slot].client_id, peer->rpc.slot,
+		peer->who.pid, peer->who.name, why, peer->who.pid);
+	expel(peer);
 }
 
 /* ---- before the handshake ---- */
@@ -149,27 +180,63 @@ static int send_with_fd(int fd, const void *bytes, size_t count, int passed)
 	return -errno;
 }
 
+/*
+ * The memory for a client: for one that may write a descriptor of its own, with its lock, so that the
+ * kernel knows how long it has the pool mapped. -1: refused, and err_text() says why.
+ */
+static int client_memory(struct handshake *shake)
+{
+	const struct pool *pool = shake->pool;
+	int fd = -1, rc = 0;
+
+	if (pool->clients[shake->slot].read_only) {
+		fd = fcntl(pool->memory.fd_read_only, F_DUPFD_CLOEXEC, 0);
+		if (fd < 0)
+			rc = err_set(-errno, "no descriptor for a client: %s", strerrordesc_np(errno));
+	} else {
+		rc = pool_lock_client(&pool->memory, &pool->geometry, shake->slot, &fd);
+	}
+	if (rc < 0)
+		handshake_refuse(shake, rc == -EBUSY ? WIRE_REASON_BUSY : WIRE_REASON_INTERNAL);
+	return fd;
+}
+
+/* struct rpc_client's. Who does not take it has no room for answers either, and hears of that then. */
+static void on_notice(struct rpc_client *rpc)
+{
+	struct peer *peer = (struct peer *)(void *)((char *)rpc - offsetof(struct peer, rpc));
+	uint8_t bytes[WIRE_RPC_REPLY_BYTES];
+
+	rpc_notice(bytes);
+	if (peer->state == PEER_CLIENT)
+		(void)send_packet(peer->fd, bytes, sizeof(bytes));
+}
+
 /* False: the peer is no more. */
 static bool on_handshake(struct peer *peer, const void *packet, size_t bytes)
 {
 	struct handshake shake;
 	const struct pool_client *client;
-	int rc;
+	int rc, memory = -1;
 
 	handshake(peer->daemon, packet, bytes, &peer->who, &shake);
+	if (shake.pool)
+		memory = client_memory(&shake);
 	if (!shake.pool) {
 		if (daemon_may_log(peer->daemon))
-			log_notice(peer->daemon->log, "refused pid %u %s (uid %u, gid %u): %s",
-				   peer->who.pid, peer->who.name, peer->who.uid, peer->who.gid,
-				   err_text());
+			event_log(peer->daemon->log, EVENT_CLIENT_REFUSED,
+				  EVENT_FIELDS(.peer = peer->who.name),
+				  "refused pid %u %s (uid %u, gid %u): %s", peer->who.pid,
+				  peer->who.name, peer->who.uid, peer->who.gid, err_text());
 		(void)send_packet(peer->fd, shake.answer, shake.answer_bytes);
 		peer_free(peer); /* what has been sent stays to be read */
 		return false;
 	}
+	handshake_accept(&shake, &(struct wire_region){.length = shake.pool->geometry.pool_bytes},
+			 1);
 	client = &shake.pool->clients[shake.slot];
-	rc = send_with_fd(peer->fd, shake.answer, shake.answer_bytes,
-			  client->read_only ? shake.pool->memory.fd_read_only
-					    : shake.pool->memory.fd);
+	rc = send_with_fd(peer->fd, shake.answer, shake.answer_bytes, memory);
+	close(memory);
 	if (rc < 0) {
 		pool_client_end(shake.pool, shake.slot);
 		err_set(rc, "the handshake's reply could not be sent: %s", strerrordesc_np(-rc));
@@ -183,6 +250,7 @@ static bool on_handshake(struct peer *peer, const void *packet, size_t bytes)
 	peer->state = PEER_CLIENT;
 	peer->pool = shake.pool;
 	rpc_client_init(&peer->rpc, shake.slot, client->read_only);
+	peer->rpc.notice = on_notice;
 	event_del(peer->timer);
 	daemon_guest_remove(peer->daemon);
 	return true;
@@ -192,14 +260,15 @@ static bool on_handshake(struct peer *peer, const void *packet, size_t bytes)
 
 static bool on_rpc(struct peer *peer, const void *packet, size_t bytes)
 {
-	uint8_t reply[WIRE_RPC_REPLY_BYTES];
-	int rc = rpc_handle(peer->pool, &peer->rpc, packet, bytes, reply);
+	struct rpc_answer answer;
+	int rc = rpc_handle(peer->pool, &peer->rpc, packet, bytes, &answer);
 
 	if (rc < 0) {
 		peer_end(peer);
 		return false;
 	}
-	rc = send_packet(peer->fd, reply, sizeof(reply));
+	rc = answer.fd >= 0 ? send_with_fd(peer->fd, answer.bytes, answer.length, answer.fd)
+			    : send_packet(peer->fd, answer.bytes, answer.length);
 	if (rc == -EAGAIN || rc == -EWOULDBLOCK || rc == -ENOBUFS) {
 		err_set(rc, "does not read the replies to its messages");
 		peer_end(peer);
@@ -255,7 +324,8 @@ static bool on_control(struct peer *peer, const void *packet, size_t bytes)
 		return false;
 	}
 	peer->state = PEER_CONTROL;
-	peer->answer = control_answer(peer->daemon, text, length, &peer->answer_bytes);
+	peer->answer =
+		control_answer(peer->daemon, peer->who.uid, text, length, &peer->answer_bytes);
 	peer->answer_sent = 0;
 	if (!peer->answer) {
 		err_set(-ENOMEM, "no memory for the answer to its question");
@@ -374,7 +444,7 @@ static void who_fill(struct peer *peer)
 	peer->who.name[strcspn(peer->who.name, "\n")] = '\0';
 }
 
-void peer_accept(struct daemon *daemon, int fd)
+void peer_accept(struct daemon *daemon, const struct config_listen *listener, int fd)
 {
 	struct peer *peer = calloc(1, sizeof(*peer));
 
@@ -388,6 +458,10 @@ void peer_accept(struct daemon *daemon, int fd)
 	TAILQ_INSERT_TAIL(&daemon->peers, peer, link);
 	daemon_guest_add(daemon);
 	who_fill(peer);
+	peer->who.transport = POOL_SHM;
+	peer->who.listener = listener;
+	peer->who.cut = client_cut;
+	peer->who.peer = peer;
 	peer->readable = event_new(daemon->base, fd, EV_READ | EV_PERSIST, on_readable, peer);
 	peer->writable = event_new(daemon->base, fd, EV_WRITE, on_writable, peer);
 	peer->timer = evtimer_new(daemon->base, on_timer, peer);
@@ -398,6 +472,21 @@ void peer_accept(struct daemon *daemon, int fd)
 		return;
 	}
 	timer_set(peer, HANDSHAKE_MS);
+}
+
+void peers_relisten(struct daemon *daemon, const struct config_listen *old,
+		    const struct config_listen *const *now)
+{
+	struct peer *peer, *next;
+
+	for (peer = TAILQ_FIRST(&daemon->peers); peer; peer = next) {
+		next = TAILQ_NEXT(peer, link);
+		if (!peer->who.listener)
+			continue;
+		peer->who.listener = now[peer->who.listener - old];
+		if (!peer->who.listener && peer->state == PEER_NEW)
+			peer_free(peer);
+	}
 }
 
 void peers_free(struct daemon *daemon)

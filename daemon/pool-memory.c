@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Gets a pool's memory from the kernel: memfd with hugepages as configured, bound to a NUMA node,
- * touched, kept out of core dumps and of child processes, sealed so that nobody who gets the
- * descriptor can shrink it under us. Main thread, before the loop runs. pool.c puts the format into
- * it. Memory that is missing has to show here, as an error with numbers: later it would be a
- * SIGBUS.
+ * Gets a pool's memory from the kernel: memfd with hugepages as configured, or the file that
+ * pool-file.c opens; bound to a NUMA node, touched, kept out of core dumps and of child processes; a
+ * memfd sealed so that nobody who gets the descriptor can shrink it under us. Main thread, before the
+ * loop runs. pool-open.c puts the format into it. Memory that is missing has to show here, as an error
+ * with numbers: later it would be a SIGBUS.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -13,18 +13,23 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
+#include <linux/magic.h>
 #include <linux/memfd.h>
 #include <numa.h>
 #include <numaif.h>
 
 #include "clock.h"
 #include "err.h"
-#include "layout.h"
 #include "pool-memory.h"
 #include "service.h"
+#include "sigbus.h"
 
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22 /* Linux 5.14 */
+#endif
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
 #endif
@@ -120,7 +125,10 @@ static int hugepages_missing(uint64_t page_bytes, uint64_t need, uint64_t availa
 	unsigned long long kib = page_bytes / 1024, total;
 	uint64_t now = 0;
 
-	if (page_bytes == 0 || hugepages_number(page_bytes, "nr_hugepages", &now) < 0)
+	if (page_bytes == 0)
+		return err_set(-ENOMEM, "this kernel has no hugepages: choose hugepages = prefer "
+					"or off");
+	if (hugepages_number(page_bytes, "nr_hugepages", &now) < 0)
 		return err_set(-ENOMEM,
 			       "this kernel has no hugepages of %llu kB; allowed: what "
 			       "/sys/kernel/mm/hugepages lists; "
@@ -186,6 +194,9 @@ int pool_memory_check(const struct config_pool *config, struct pool_memory_claim
 	bool enough = false;
 	int rc = node_check(config);
 
+	*ret_hugetlb = false;
+	if (rc == 0 && config->file.text[0])
+		return pool_file_check(config); /* its file system counts its memory */
 	if (rc < 0)
 		return rc;
 	if (config->hugepages.number != CONFIG_HUGEPAGES_OFF && page) {
@@ -204,10 +215,7 @@ int pool_memory_check(const struct config_pool *config, struct pool_memory_claim
 	}
 	if (config->hugepages.number == CONFIG_HUGEPAGES_REQUIRE)
 		return hugepages_missing(page, need, available);
-	rc = normal_check(bytes, claims);
-	if (rc == 0)
-		*ret_hugetlb = false;
-	return rc;
+	return normal_check(bytes, claims);
 }
 
 /* ---- getting it ---- */
@@ -221,28 +229,11 @@ static unsigned int hugetlb_flags(uint64_t page_bytes)
 	return MFD_HUGETLB; /* the kernel's default, as on an arm64 with 64 KiB pages */
 }
 
-/* The file and its mapping. */
-static int map(const struct config_pool *config, bool hugetlb, struct pool_memory *memory)
+/* Without MAP_NORESERVE: hugepages that are missing show here and not at the first touch. */
+static int map(struct pool_memory *memory)
 {
-	uint64_t page = hugetlb ? hugepage_bytes(config) : (uint64_t)sysconf(_SC_PAGESIZE);
-	char name[CONFIG_NAME_MAX + 8];
-	void *base;
+	void *base = mmap(NULL, memory->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory->fd, 0);
 
-	snprintf(name, sizeof(name), "tarn-%s", config->name);
-	memory->hugetlb = hugetlb;
-	memory->hugepage_bytes = page;
-	memory->bytes = round_up((uint64_t)config->size.number,
-				 page > LAYOUT_PAGE_BYTES ? page : LAYOUT_PAGE_BYTES);
-	memory->fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING |
-						(hugetlb ? hugetlb_flags(page) : 0));
-	if (memory->fd < 0)
-		return err_set(-errno, "memfd_create: %s", strerrordesc_np(errno));
-	if (ftruncate(memory->fd, (off_t)memory->bytes) < 0 || fchmod(memory->fd, 0600) < 0)
-		return err_set(-errno, "a memfd of %llu bytes: %s",
-			       (unsigned long long)memory->bytes, strerrordesc_np(errno));
-	/* Without MAP_NORESERVE: hugepages that are missing show here and not at the first touch.
-	 */
-	base = mmap(NULL, memory->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory->fd, 0);
 	if (base == MAP_FAILED)
 		return err_set(-errno, "mmap of %llu bytes: %s", (unsigned long long)memory->bytes,
 			       strerrordesc_np(errno));
@@ -250,20 +241,49 @@ static int map(const struct config_pool *config, bool hugetlb, struct pool_memor
 	return 0;
 }
 
-static int bind_to_node(const struct config_pool *config, const struct pool_memory *memory)
+/* How large the memory has to be, of pages of this size. */
+static uint64_t bytes_wanted(const struct config_pool *config, uint64_t page)
 {
-	int node = (int)config->numa_node.number;
+	return round_up((uint64_t)config->size.number,
+			page > LAYOUT_PAGE_BYTES ? page : LAYOUT_PAGE_BYTES);
+}
+
+static int memfd(const struct config_pool *config, bool hugetlb, struct pool_memory *memory)
+{
+	uint64_t page = hugetlb ? hugepage_bytes(config) : (uint64_t)sysconf(_SC_PAGESIZE);
+	char name[CONFIG_NAME_MAX + 8];
+
+	snprintf(name, sizeof(name), "tarn-%s", config->name);
+	memory->hugetlb = hugetlb;
+	memory->hugepage_bytes = page;
+	memory->bytes = bytes_wanted(config, page);
+	memory->fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING |
+						(hugetlb ? hugetlb_flags(page) : 0));
+	if (memory->fd < 0)
+		return err_set(-errno, "memfd_create: %s", strerrordesc_np(errno));
+	if (ftruncate(memory->fd, (off_t)memory->bytes) < 0 || fchmod(memory->fd, 0600) < 0)
+		return err_set(-errno, "a memfd of %llu bytes: %s",
+			       (unsigned long long)memory->bytes, strerrordesc_np(errno));
+	return map(memory);
+}
+
+/*
+ * A node that was only concluded (the RDMA device's) is a wish: a machine may have no memory there.
+ */
+static int bind_to_node(const struct config_pool *config, int node, const struct pool_memory *memory)
+{
+	bool set = config->numa_node.number >= 0;
 	struct bitmask *mask;
 	long rc;
 
-	if (node < 0)
+	if (node < 0 || (!set && (numa_available() < 0 || node > numa_max_node())))
 		return 0;
 	mask = numa_allocate_nodemask();
 	numa_bitmask_setbit(mask, (unsigned int)node);
-	rc = mbind(memory->base, memory->bytes, MPOL_BIND, mask->maskp, mask->size + 1,
-		   MPOL_MF_STRICT);
+	rc = mbind(memory->base, memory->bytes, set ? MPOL_BIND : MPOL_PREFERRED, mask->maskp, mask->size + 1,
+		   set ? MPOL_MF_STRICT : 0);
 	numa_free_nodemask(mask);
-	if (rc < 0)
+	if (rc < 0 && set)
 		return err_set(-errno, "binding to NUMA node %d: %s", node, strerrordesc_np(errno));
 	return 0;
 }
@@ -271,7 +291,9 @@ static int bind_to_node(const struct config_pool *config, const struct pool_memo
 /* Touches one piece; errors instead of a SIGBUS. */
 static int populate(const struct pool_memory *memory, uint64_t offset, uint64_t bytes)
 {
-	int rc = madvise(memory->base + offset, bytes, MADV_POPULATE_WRITE);
+	/* a write to each page of a durable file would write all of it to the disk again */
+	int rc = madvise(memory->base + offset, bytes,
+			 memory->durable ? MADV_POPULATE_READ : MADV_POPULATE_WRITE);
 
 	if (rc < 0 && errno == EINVAL) /* an older kernel: let the file allocate, that counts
 					  against the same limits */
@@ -304,8 +326,16 @@ static void progress(const struct config_pool *config, const struct log *log, ui
 	service_extend(30u * 1000 * 1000);
 }
 
+/* False: it is to stop. */
+static bool watched(struct pool_memory_watch *watch, uint64_t done)
+{
+	/* relaxed: a number for people; and nothing hangs on when exactly it stops */
+	atomic_store_explicit(&watch->done, done, memory_order_relaxed);
+	return !atomic_load_explicit(&watch->cancel, memory_order_relaxed);
+}
+
 static int prefault(const struct config_pool *config, const struct pool_memory *memory,
-		    const struct log *log)
+		    const struct log *log, struct pool_memory_watch *watch)
 {
 	uint64_t piece = round_up(64ull << 20, memory->hugepage_bytes), offset = 0,
 		 begin = clock_now_ns(), said = begin;
@@ -318,6 +348,10 @@ static int prefault(const struct config_pool *config, const struct pool_memory *
 		if (rc < 0)
 			return rc;
 		offset += bytes;
+		if (watch && !watched(watch, offset))
+			return err_set(-ECANCELED, "stopped");
+		if (watch)
+			continue;
 		now = clock_now_ns();
 		if (now - said < 1000000000u && offset < memory->bytes)
 			continue;
@@ -371,12 +405,13 @@ static void report(const struct config_pool *config, struct pool_memory *memory,
 			   "(/sys/kernel/mm/transparent_hugepage/shmem_enabled)");
 }
 
-static int finish(const struct config_pool *config, struct pool_memory *memory,
-		  const struct log *log)
+static int finish(const struct config_pool *config, int node, struct pool_memory *memory,
+		  const struct log *log, struct pool_memory_watch *watch)
 {
-	char path[64];
-	int rc = bind_to_node(config, memory);
+	int rc = 0;
 
+	if (!memory->kept) /* else its pages are where they are */
+		rc = bind_to_node(config, node, memory);
 	if (rc < 0)
 		return rc;
 	/* All three are advice: a kernel that can't is no reason to stop. */
@@ -387,11 +422,20 @@ static int finish(const struct config_pool *config, struct pool_memory *memory,
 	/* Reserved hugepages bound to a node are promised machine-wide only: untouched they would
 	 * be a SIGBUS later. */
 	if (config->prefault.number || (memory->hugetlb && config->numa_node.number >= 0))
-		rc = prefault(config, memory, log);
-	if (rc < 0)
-		return rc;
-	report(config, memory, log);
-	if (fcntl(memory->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
+		rc = prefault(config, memory, log, watch);
+	/* to look takes long with the map of a large pool: not beside the main loop */
+	if (rc == 0 && !watch)
+		report(config, memory, log);
+	return rc;
+}
+
+/* A file can't be sealed: there its owner, us, and the mode 0600 see to it. */
+static int seal(struct pool_memory *memory)
+{
+	char path[64];
+
+	if (!memory->path && !memory->kept &&
+	    fcntl(memory->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
 		return err_set(-errno, "sealing the memory: %s", strerrordesc_np(errno));
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", memory->fd);
 	memory->fd_read_only = open(path, O_RDONLY | O_CLOEXEC);
@@ -401,27 +445,49 @@ static int finish(const struct config_pool *config, struct pool_memory *memory,
 	return 0;
 }
 
-int pool_memory_create(const struct config_pool *config, const struct log *log,
-		       struct pool_memory *ret_memory)
+/* A new memfd: hugepages, when there are enough, else normal pages, if that is allowed. */
+static int memfd_new(const struct config_pool *config, const struct log *log,
+		     struct pool_memory *memory)
 {
-	struct pool_memory memory = {.fd = -1, .fd_read_only = -1};
 	struct pool_memory_claims claims = {0};
 	bool hugetlb = false;
 	int rc = pool_memory_check(config, &claims, &hugetlb);
 
 	if (rc < 0)
 		return rc;
-	rc = map(config, hugetlb, &memory);
+	rc = memfd(config, hugetlb, memory);
 	if (rc < 0 && hugetlb && config->hugepages.number == CONFIG_HUGEPAGES_PREFER) {
 		log_warning(log, "pool %s: no hugepages after all (%s), taking normal pages",
 			    config->name, err_text());
-		pool_memory_free(&memory);
+		pool_memory_free(memory);
 		rc = normal_check((uint64_t)config->size.number, &claims);
 		if (rc == 0)
-			rc = map(config, false, &memory);
+			rc = memfd(config, false, memory);
 	}
+	return rc < 0 ? rc : pool_lock_daemon(memory);
+}
+
+static int file(const struct config_pool *config, const struct log *log, struct pool_memory *memory)
+{
+	int rc = node_check(config);
+
 	if (rc == 0)
-		rc = finish(config, &memory, log);
+		rc = pool_file_open(config, log, memory);
+	if (rc == 0)
+		rc = map(memory);
+	return rc < 0 ? rc : sigbus_watch(memory->base, memory->bytes, memory->hugepage_bytes);
+}
+
+int pool_memory_create(const struct config_pool *config, int numa_node, const struct log *log,
+		       struct pool_memory_watch *watch, struct pool_memory *ret_memory)
+{
+	struct pool_memory memory = {.fd = -1, .fd_read_only = -1};
+	int rc = config->file.text[0] ? file(config, log, &memory) : memfd_new(config, log, &memory);
+
+	if (rc == 0)
+		rc = finish(config, numa_node, &memory, log, watch);
+	if (rc == 0)
+		rc = seal(&memory);
 	if (rc < 0) {
 		pool_memory_free(&memory);
 		return rc;
@@ -430,14 +496,88 @@ int pool_memory_create(const struct config_pool *config, const struct log *log,
 	return 0;
 }
 
+#define KEPT_REMEDY \
+	"; to begin with an empty pool stop tarnd and start it (systemctl stop, then start; a " \
+	"restart keeps the memory)"
+
+/* Is what was kept a memfd as we make it, and of the size that is wanted? */
+static int kept_check(const struct config_pool *config, bool any_size, struct pool_memory *memory)
+{
+	int seals = fcntl(memory->fd, F_GET_SEALS), flags = fcntl(memory->fd, F_GETFL);
+	struct statfs fs;
+	struct stat st;
+
+	if (seals < 0 || !(seals & F_SEAL_SHRINK) || !(seals & F_SEAL_GROW) || flags < 0 ||
+	    (flags & O_ACCMODE) != O_RDWR || fstat(memory->fd, &st) < 0 ||
+	    fstatfs(memory->fd, &fs) < 0)
+		return err_set(-EINVAL, "what systemd has kept for the pool is no memory of tarnd's"
+			       KEPT_REMEDY);
+	memory->hugetlb = fs.f_type == HUGETLBFS_MAGIC;
+	memory->hugepage_bytes =
+		memory->hugetlb ? (uint64_t)fs.f_bsize : (uint64_t)sysconf(_SC_PAGESIZE);
+	memory->bytes = (uint64_t)st.st_size;
+	if (!any_size && memory->bytes != bytes_wanted(config, memory->hugepage_bytes))
+		return err_set(-EINVAL,
+			       "the kept memory has %llu bytes, and size = %lld wants %llu: set size "
+			       "back" KEPT_REMEDY,
+			       (unsigned long long)memory->bytes, (long long)config->size.number,
+			       (unsigned long long)bytes_wanted(config, memory->hugepage_bytes));
+	if (config->hugepages.number == CONFIG_HUGEPAGES_REQUIRE && !memory->hugetlb)
+		return err_set(-EINVAL, "hugepages = require: the kept memory has normal pages"
+			       KEPT_REMEDY);
+	return 0;
+}
+
+int pool_memory_adopt(const struct config_pool *config, int fd, bool any_size, const struct log *log,
+		      struct pool_memory *ret_memory)
+{
+	struct pool_memory memory = {.fd = fd, .fd_read_only = -1, .kept = true};
+	int rc = kept_check(config, any_size, &memory);
+
+	if (rc == 0)
+		rc = pool_lock_daemon(&memory);
+	if (rc == 0)
+		rc = map(&memory);
+	if (rc == 0)
+		rc = finish(config, -1, &memory, log, NULL);
+	if (rc == 0)
+		rc = seal(&memory);
+	if (rc < 0) {
+		pool_memory_free(&memory);
+		return rc;
+	}
+	*ret_memory = memory;
+	return 0;
+}
+
+int pool_memory_publish(struct pool_memory *memory)
+{
+	int rc = memory->unpublished ? pool_file_publish(memory) : 0;
+
+	if (rc == 0)
+		memory->unpublished = false;
+	return rc;
+}
+
+int pool_memory_sync(const struct pool_memory *memory, uint64_t offset, uint64_t bytes)
+{
+	if (!memory->durable || msync(memory->base + offset, bytes, MS_SYNC) == 0)
+		return 0;
+	return err_set(-errno, "%s can not be written to the disk: %s", memory->path,
+		       strerrordesc_np(errno));
+}
+
 void pool_memory_free(struct pool_memory *memory)
 {
-	if (memory->base)
+	if (memory->unpublished)
+		pool_file_remove(memory);
+	if (memory->base) {
+		sigbus_forget(memory->base);
 		munmap(memory->base, memory->bytes);
+	}
 	if (memory->fd >= 0)
 		close(memory->fd);
 	if (memory->fd_read_only >= 0)
 		close(memory->fd_read_only);
-	memory->base = NULL;
-	memory->fd = memory->fd_read_only = -1;
+	*memory = (struct pool_memory){.fd = -1, .fd_read_only = -1};
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A pool: creation, client-table slots, page words. Main thread. Whatever is read from the pool's
- * memory was perhaps written by a hostile client, so decisions come from struct pool; see pool.h.
- * pool-memory.c gets the memory, keeper.c moves pages on, self.c has the only accesses.
+ * A pool: client-table slots, page words. Main thread. Whatever is read from the pool's memory was
+ * perhaps written by a hostile client, so decisions come from struct pool; see pool.h. pool-open.c has
+ * its beginning and end, keeper.c moves pages on, self.c has the only accesses.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -10,7 +10,9 @@
 
 #include "clock.h"
 #include "err.h"
+#include "events.h"
 #include "keeper.h"
+#include "mutation.h"
 #include "pool.h"
 #include "self.h"
 
@@ -18,97 +20,12 @@
 #define TELEMETRY_MAX (1ull << 47)
 /* A search through the page table that found nothing is not repeated for this long. */
 #define FULL_NS 10000000u
+/* So many client ids are reserved at once. */
+#define CLIENT_IDS 1024u
 /* How many pages are looked at for a partial one, when a free one is known already. */
 #define PARTIAL_LOOK 16384u
-
-/* ---- creation ---- */
-
-static void plan_fill(const struct config_pool *config, const struct pool *pool,
-		      struct layout_plan *plan)
-{
-	uint64_t id[2] = {auth_random(), auth_random()};
-
-	memset(plan, 0, sizeof(*plan));
-	plan->pool_bytes = pool->memory.bytes;
-	plan->keys = (uint64_t)config->keys.number;
-	plan->max_clients = (uint32_t)config->max_clients.number;
-	plan->atomics = LAYOUT_ATOMICS_CPU;
-	plan->deadline_ns = (uint64_t)config->deadline.number;
-	plan->epoch_ns = (uint64_t)config->epoch.number;
-	plan->grace_ns = (uint64_t)config->grace.number;
-	plan->max_value_bytes = (uint64_t)config->max_value.number;
-	plan->hash_seed = auth_random();
-	plan->incarnation = auth_random();
-	plan->boot_id = auth_random();
-	plan->created_ms = pool->created_ms;
-	memcpy(plan->pool_id, id, sizeof(plan->pool_id));
-}
-
-/* Nobody else has the memory yet, so it is written directly. */
-static int format(const struct config_pool *config, struct pool *pool)
-{
-	struct layout_plan plan;
-	int rc;
-
-	plan_fill(config, pool, &plan);
-	rc = layout_format(pool->memory.base, &plan);
-	if (rc < 0)
-		return rc;
-	return layout_superblock_check(
-		(const struct layout_superblock *)(const void *)pool->memory.base,
-		pool->memory.bytes, &pool->geometry);
-}
-
-static int create_parts(const struct config_pool *config, const struct log *log, struct pool *pool)
-{
-	int rc = 0;
-
-	if (pool->auth)
-		rc = auth_keys_load(config->key_file.text, &pool->keys);
-	if (rc == 0)
-		rc = pool_memory_create(config, log, &pool->memory);
-	if (rc == 0)
-		rc = format(config, pool);
-	if (rc < 0)
-		return rc;
-	pool->clients = calloc(pool->geometry.max_clients, sizeof(*pool->clients));
-	if (!pool->clients)
-		return err_set(-ENOMEM, "out of memory");
-	return keeper_create(pool, log, &pool->keeper);
-}
-
-int pool_create(const struct config_pool *config, const struct log *log, struct pool **ret_pool)
-{
-	struct pool *pool = calloc(1, sizeof(*pool));
-	int rc;
-
-	if (!pool)
-		return err_set(-ENOMEM, "out of memory");
-	memcpy(pool->name, config->name, sizeof(pool->name));
-	pool->hash = wire_pool_hash(pool->name);
-	pool->memory.fd = pool->memory.fd_read_only = -1;
-	pool->created_ms = clock_wall_ms();
-	pool->numa_node = (int)config->numa_node.number;
-	pool->auth = config->auth.number == CONFIG_AUTH_KEY;
-	rc = create_parts(config, log, pool);
-	if (rc < 0) {
-		pool_free(pool);
-		return rc;
-	}
-	*ret_pool = pool;
-	return 0;
-}
-
-void pool_free(struct pool *pool)
-{
-	if (!pool)
-		return;
-	keeper_free(pool->keeper);
-	auth_keys_free(&pool->keys);
-	pool_memory_free(&pool->memory);
-	free(pool->clients);
-	free(pool);
-}
+/* A client's end goes over a page table of so many words at most, which takes less than 0.1 ms. */
+#define SCAN_PAGES 65536u
 
 /* ---- page words ---- */
 
@@ -186,6 +103,17 @@ uint32_t pool_client_id(struct pool *pool)
 {
 	if (pool->last_client_id == UINT32_MAX)
 		return 0;
+	if (MUTATED(MUTATION_CLIENT_ID))
+		return pool->client_count + 1;
+	if (pool->last_client_id == pool->reserved_client_id) {
+		/* stands in the pool before one of them is given out: who opens it after us, however we
+		 * ended, goes on behind them */
+		pool->reserved_client_id = UINT32_MAX - pool->last_client_id > CLIENT_IDS
+						   ? pool->last_client_id + CLIENT_IDS
+						   : UINT32_MAX;
+		self_store(pool, offsetof(struct layout_superblock, last_client_id),
+			   pool->reserved_client_id);
+	}
 	return ++pool->last_client_id;
 }
 
@@ -195,13 +123,16 @@ static uint32_t find_slot(struct pool *pool)
 	for (uint32_t i = 0; i < pool->geometry.max_clients; i++) {
 		uint32_t slot = (pool->slot_cursor + i) % pool->geometry.max_clients;
 
-		if (pool->clients[slot].state == LAYOUT_CLIENT_FREE) {
+		if (pool->clients[slot].state == LAYOUT_CLIENT_FREE &&
+		    (!pool->clients[slot].settling || MUTATED(MUTATION_SLOT_REUSE))) {
 			pool->slot_cursor = (slot + 1) % pool->geometry.max_clients;
 			return slot;
 		}
 	}
 	return POOL_NONE;
 }
+
+static void settle_at_once(struct pool *pool, uint32_t silent);
 
 /* State and client id share the slot's first word, which goes last: who sees "live" sees the rest.
  */
@@ -233,6 +164,10 @@ int pool_client_add(struct pool *pool, const struct pool_client *client, uint32_
 {
 	uint32_t slot = find_slot(pool), client_id;
 
+	if (slot == POOL_NONE && pool->settling_count > 0) {
+		settle_at_once(pool, POOL_NONE);
+		slot = find_slot(pool);
+	}
 	if (slot == POOL_NONE)
 		return -EBUSY;
 	client_id = pool_client_id(pool);
@@ -242,6 +177,8 @@ int pool_client_add(struct pool *pool, const struct pool_client *client, uint32_
 	pool->clients[slot].name[sizeof(client->name) - 1] = '\0';
 	pool->clients[slot].state = LAYOUT_CLIENT_LIVE;
 	pool->clients[slot].client_id = client_id;
+	pool->clients[slot].first_id = client_id;
+	pool->clients[slot].settling = false;
 	pool->client_count++;
 	publish(pool, slot);
 	*ret_slot = slot;
@@ -260,44 +197,129 @@ int pool_client_renumber(struct pool *pool, uint32_t slot, uint32_t *ret_client_
 	return 0;
 }
 
-/* An orphan names nobody, so that the dead client's slot can be given away: the sweep that will deal
- * with the page goes by its state. */
-static uint32_t orphan_pages(struct pool *pool, uint32_t slot)
-{
-	uint32_t orphans = 0;
+/* ---- the end of a client ---- */
 
+static bool is_live(const struct pool *pool, uint32_t slot)
+{
+	return slot < pool->geometry.max_clients && pool->clients[slot].state == LAYOUT_CLIENT_LIVE;
+}
+
+/*
+ * An orphan names nobody, so that the dead client's slot can be given away: the sweep goes by the
+ * page's state. The owner is fenced and nobody else changes its pages: a CAS that fails is somebody's
+ * damage, or the daemon's own connection has failed. Then the page is left to a later walk, and the
+ * slot rests until that: who gets it must not get the page with it.
+ */
+uint64_t pool_orphan_page(struct pool *pool, uint32_t page, uint64_t word)
+{
+	uint32_t owner = layout_page_owner(word);
+	uint64_t orphan = layout_page_next(word, LAYOUT_PAGE_ORPHAN, layout_page_class(word), 0);
+
+	if (is_live(pool, owner))
+		return word;
+	if (!pool_cas_page_word(pool, page, word, orphan)) {
+		if (owner < pool->geometry.max_clients && pool->clients[owner].settling)
+			pool->clients[owner].settle_pass = keeper_next_pass(pool->keeper);
+		return word;
+	}
+	if (owner < pool->geometry.max_clients && pool->clients[owner].settling)
+		pool->clients[owner].left_pages++;
+	return orphan;
+}
+
+static void settle(struct pool *pool, uint32_t slot, bool tell)
+{
+	struct pool_client *client = &pool->clients[slot];
+
+	client->settling = false;
+	pool->settling_count--;
+	if (!client->left_pages) {
+		pool->counters.clients_ended_clean++;
+		return;
+	}
+	pool->counters.clients_ended_dead++;
+	keeper_sweep_soon(pool->keeper);
+	if (!tell)
+		return;
+	events_add(pool->events, EVENT_client_dead, pool->name, "client %u (%s), which is gone, has left %u pages behind",
+		   client->client_id, client->name, client->left_pages);
+	log_warning(pool->log,
+			    "pool %s: client %u (slot %u, pid %u %s), which is gone, has left %u "
+			    "pages behind",
+			    pool->name, client->client_id, slot, client->pid, client->name,
+			    client->left_pages);
+}
+
+/*
+ * Goes over the page table for all slots that rest; only who could not be rid of a page goes on
+ * resting. What is found of `silent` is told by the caller.
+ */
+static void settle_at_once(struct pool *pool, uint32_t silent)
+{
+	uint64_t pass = keeper_next_pass(pool->keeper);
+
+	for (uint32_t slot = 0; slot < pool->geometry.max_clients; slot++)
+		pool->clients[slot].settle_pass = 0;
 	for (uint32_t page = 0; page < pool->geometry.npages; page++) {
 		uint64_t word = pool_load_page_word(pool, page);
 
-		if (layout_page_state(word) != LAYOUT_PAGE_SLAB || layout_page_owner(word) != slot)
-			continue;
-		/* The owner is fenced and nobody else changes its pages: a CAS that fails is
-		 * somebody's damage, and then not a page of this slot any more. */
-		if (pool_cas_page_word(pool, page, word,
-				       layout_page_next(word, LAYOUT_PAGE_ORPHAN,
-							layout_page_class(word), 0)))
-			orphans++;
+		if (layout_page_state(word) == LAYOUT_PAGE_SLAB)
+			pool_orphan_page(pool, page, word);
 	}
-	return orphans;
+	for (uint32_t slot = 0; slot < pool->geometry.max_clients; slot++)
+		if (pool->clients[slot].settling && pool->clients[slot].settle_pass < pass)
+			settle(pool, slot, slot != silent);
+}
+
+void pool_clients_settle(struct pool *pool, uint64_t pass)
+{
+	for (uint32_t slot = 0; slot < pool->geometry.max_clients && pool->settling_count > 0;
+	     slot++)
+		if (pool->clients[slot].settling && pool->clients[slot].settle_pass <= pass)
+			settle(pool, slot, true);
+}
+
+/* A connection that can only read owns no pages. */
+static void rest(struct pool *pool, uint32_t slot)
+{
+	struct pool_client *client = &pool->clients[slot];
+
+	if (client->read_only) {
+		pool->counters.clients_ended_clean++;
+		return;
+	}
+	client->settling = true;
+	client->settle_pass = keeper_next_pass(pool->keeper);
+	pool->settling_count++;
+	if (pool->geometry.npages <= SCAN_PAGES && !pool->lazy_ends)
+		settle_at_once(pool, slot);
 }
 
 uint32_t pool_client_end(struct pool *pool, uint32_t slot)
 {
 	struct pool_client *client = &pool->clients[slot];
 	struct layout_telemetry telemetry;
-	uint32_t orphans = orphan_pages(pool, slot);
 
 	if (pool_client_telemetry(pool, slot, &telemetry))
 		pool_telemetry_add(&pool->ended, &telemetry);
 	keeper_count_soon(pool->keeper);
 	pool->client_count--;
+	pool->connections_ended++;
 	client->state = LAYOUT_CLIENT_FREE;
+	client->left_pages = 0;
 	publish_state(pool, slot);
-	if (orphans)
-		pool->counters.clients_ended_dead++;
-	else
-		pool->counters.clients_ended_clean++;
-	return orphans;
+	rest(pool, slot);
+	events_add(pool->events, client->left_pages ? EVENT_client_dead : EVENT_client_left, pool->name,
+		   "client %u (%s) is gone and has left %u pages behind", client->client_id, client->name,
+		   client->left_pages);
+	return client->left_pages;
+}
+
+void pool_client_withdraw(struct pool *pool, uint32_t slot)
+{
+	pool->client_count--;
+	pool->clients[slot].state = LAYOUT_CLIENT_FREE;
+	publish_state(pool, slot);
 }
 
 /* ---- telemetry ---- */

@@ -16,18 +16,41 @@
 #include "layout.h"
 #include "log.h"
 #include "pool-memory.h"
+#include "recover.h"
 #include "wire.h"
 
 #define POOL_NONE UINT32_MAX
+
+enum pool_transport { POOL_SHM, POOL_VERBS };
 
 /* A client-table slot as the daemon knows it. */
 struct pool_client {
 	uint32_t state; /* enum layout_client_state */
 	uint32_t client_id;
+	uint32_t first_id; /* client_id when it connected: names the connection, as client_id may change */
+	/*
+	 * Gone (state is free), but pages may still name its slot: that rests until the page table has
+	 * been gone over.
+	 */
+	bool settling;
+	uint64_t settle_pass; /* recycle.c's walk whose end settles it */
+	uint32_t left_pages;  /* orphans that were found meanwhile */
 	uint32_t pid, uid, gid;
 	bool read_only;
-	char name[32];
+	char name[32]; /* of the process, or verbs: its address and port */
 	uint64_t connected_ms;
+	enum pool_transport transport;
+	const struct config_listen *listener; /* where it came in */
+	uint8_t key_id[WIRE_KEY_ID_BYTES];    /* all zero: none */
+	/*
+	 * A shared-memory client of the daemon before this one: it has the pool mapped and may go on
+	 * working in it, though it has no connection. Live until the kernel has dropped its lock; what
+	 * else is known of it comes from the client table, as the pool's clients have left it.
+	 */
+	bool unfenced;
+	/* Ends the connection at once, because of `why` (revoked, killed). Set by the peer. */
+	void (*cut)(void *peer, const char *why);
+	void *peer;
 };
 
 struct pool_counters {
@@ -44,31 +67,76 @@ struct pool_pages { /* by state and class; free and index pages have no class */
 	uint64_t damaged; /* words with an impossible state or class */
 };
 
+struct events;
+struct fabric_endpoint;
+struct fdstore;
 struct keeper;
+struct regions;
+
+/* What is decided by looking at the listeners' devices, before the pool is made. */
+struct pool_place {
+	enum layout_atomics atomics;
+	int numa_node; /* -1: any */
+	struct fdstore *kept; /* memory that systemd has kept; NULL: none */
+	char why[160]; /* these atomics and no others, for people; "": nothing was decided */
+};
 
 struct pool {
 	char name[CONFIG_NAME_MAX + 1];
 	uint64_t hash; /* wire_pool_hash(name) */
+	const struct config_pool *config;
 	struct pool_memory memory;
+	/*
+	 * In a nic domain: the connection through which self.c does atomics. NULL: by the CPU, also
+	 * in a nic domain whose device is gone: then nobody else can reach the words. Owned by who
+	 * sets it (registration.c).
+	 */
+	struct fabric_endpoint *self;
+	/*
+	 * Set by self.c when `self` has failed: until its owner clears it, CAS and FAA of the daemon
+	 * do nothing (self.h).
+	 */
+	bool self_lost;
+	uint64_t self_word; /* what a request of `self` reads into */
+	const struct log *log;
+	struct events *events; /* NULL: nobody listens */
 	struct layout_geometry geometry; /* of the superblock as it was formatted */
 	uint64_t created_ms;
 	int numa_node;
-	bool auth; /* auth = key */
+	char atomics_why[160]; /* pool_place.why */
+	bool auth;             /* auth = key */
 	struct auth_keys keys;
 	struct pool_client *clients; /* geometry.max_clients */
 	uint32_t client_count;       /* live ones */
+	uint32_t settling_count;     /* slots that rest */
+	bool lazy_ends;              /* as in a pool of very many pages, see pool_client_end() */
+	uint64_t connections_ended;  /* of clients */
 	uint32_t slot_cursor;        /* where the search for a free slot goes on */
 	uint32_t last_client_id;
+	uint32_t reserved_client_id; /* the superblock's last_client_id: ids up to it may be given out */
+	uint32_t unfenced_count;     /* of the live ones */
+	uint64_t unfenced_due_ns;    /* when they are looked at again */
+	bool open;                   /* the memory is a whole pool, and ours */
+	bool cut_off;                /* its file has been cut off: it is of no use any more */
+	struct recover_report recovered; /* of a pool that was there before: what had to be finished */
 	uint32_t page_cursor;                /* where the search for a page goes on */
 	uint64_t full_until[LAYOUT_CLASSES]; /* clock_now_ns(): searching for a page again is
 						useless before */
+	uint64_t full_pass[LAYOUT_CLASSES]; /* rpc.c: the keeper's walks that were complete then */
 	struct pool_counters counters;
 	struct layout_telemetry ended; /* sum of what ended clients have reported last */
 	struct keeper *keeper;
+	struct regions *regions; /* of applications: region.h */
 };
 
-/* 0, or a negative code with a text that does not name the pool. */
-int pool_create(const struct config_pool *config, const struct log *log, struct pool **ret_pool);
+/*
+ * A pool whose memory was kept (a file, or place->kept) is opened as it is, any other formatted. 0, or
+ * a negative code with a text that does not name the pool. The config must outlive it.
+ * pool-open.c.
+ */
+int pool_create(const struct config_pool *config, const struct pool_place *place,
+		const struct log *log, struct pool **ret_pool);
+/* The orderly end, also of the memory: it can be opened again, if it is kept. */
 void pool_free(struct pool *pool);
 
 /* A new client id: never the same twice in the life of the pool. 0 when all 2^32 are used up. */
@@ -80,8 +148,27 @@ uint32_t pool_client_id(struct pool *pool);
 int pool_client_add(struct pool *pool, const struct pool_client *client, uint32_t *ret_slot);
 /* Gives a live client another id. 0 or -EOVERFLOW. */
 int pool_client_renumber(struct pool *pool, uint32_t slot, uint32_t *ret_client_id);
-/* The client is gone, and fenced: its pages become orphans, their number is returned. */
+/* Are there clients of the daemon before this one which can still write to the pool? */
+static inline bool pool_unfenced(const struct pool *pool)
+{
+	return pool->unfenced_count > 0;
+}
+/* Has somebody cut the pool's file off? Then its clients are ended, and the log says so once. */
+void pool_cut_off_check(struct pool *pool);
+/* Ends those of them that are gone; asks the kernel only now and then, with UINT64_MAX at once. */
+void pool_unfenced_poll(struct pool *pool, uint64_t now_ns);
+/*
+ * The client is gone, and fenced: its pages become orphans, their number is returned. In a pool of very
+ * many pages that is left to recycle.c's walk, or to pool_client_add() when no other slot is free: 0 is
+ * returned, and the log tells what was found.
+ */
 uint32_t pool_client_end(struct pool *pool, uint32_t slot);
+/* recycle.c's walk number `pass` over all pages is complete. */
+void pool_clients_settle(struct pool *pool, uint64_t pass);
+/* Makes an orphan of a slab page if no live client owns it; returns the page word as it is now. */
+uint64_t pool_orphan_page(struct pool *pool, uint32_t page, uint64_t word);
+/* The client has never got access: gives its slot back. */
+void pool_client_withdraw(struct pool *pool, uint32_t slot);
 
 /* What a client reports of itself, clamped to what a sum can take; false when it has never
  * reported. */

@@ -28,8 +28,13 @@ struct ring *ring_create(struct pool *pool)
 	struct ring *ring =
 		calloc(1, sizeof(*ring) + pool->geometry.npages * sizeof(ring->entries[0]));
 
-	if (ring)
-		ring->pool = pool;
+	if (!ring)
+		return NULL;
+	ring->pool = pool;
+	/* Of a pool that was there before, entries that nobody has drawn stay; recover.c has checked it. */
+	for (uint32_t class = 0; class < LAYOUT_CLASSES; class++)
+		ring->tails[class] = self_load(pool, layout_ring_offset(&pool->geometry, class) +
+							     LAYOUT_RING_TAIL);
 	return ring;
 }
 

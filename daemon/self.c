@@ -1,15 +1,26 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Reads and changes words of a pool in its atomic domain; see self.h. Main thread. For now the
- * domain is always the CPU. What is loaded here may change or lie the moment after: callers keep
- * one copy and check that.
+ * Reads and changes words of a pool in its atomic domain; see self.h. Main thread. What is loaded
+ * here may change or lie the moment after: callers keep one copy and check that. Loads and stores
+ * are the CPU's also in a nic domain: an aligned word is read and written whole by both.
  */
 #include <assert.h>
 #include <string.h>
 
+#include <tarn/tarn.h>
+
 #include "atomics.h"
+#include "clock.h"
+#include "err.h"
+#include "event.h"
+#include "fabric.h"
 #include "pool.h"
 #include "self.h"
+
+/* So long a completion is polled for, then slept for: a device answers within microseconds. */
+#define SPIN_NS  200000u
+#define SLEEP_NS 1000000u
+#define LIMIT_NS 2500000000u /* more than the pair's ack timeout and retries take */
 
 static uint64_t *word(const struct pool *pool, uint64_t offset)
 {
@@ -31,15 +42,94 @@ void self_store(struct pool *pool, uint64_t offset, uint64_t value)
 	word_store_release(word(pool, offset), value);
 }
 
+/* ---- by the device ---- */
+
+static bool by_device(const struct pool *pool)
+{
+	return pool->geometry.atomics == LAYOUT_ATOMICS_NIC && (pool->self || pool->self_lost);
+}
+
+/*
+ * The completion of what was posted. T3 is not at stake, since we do nothing meanwhile; to wait as
+ * long as the adapter tries costs less than to lose the connection, and all clients with it.
+ */
+static int completion_wait(struct pool *pool)
+{
+	uint64_t began = clock_now_ns(), waited = 0, limit = LIMIT_NS;
+	struct fabric_completion done;
+	int got;
+
+	while ((got = fabric_poll(pool->self, &done, 1)) == 0 && waited < limit) {
+		waited = clock_now_ns() - began;
+		if (waited > SPIN_NS)
+			pool->self->ops->wait(pool->self, SLEEP_NS);
+	}
+	if (got < 0)
+		return got;
+	if (got == 0)
+		return err_set(-TARN_ETIMEOUT, "no completion for %llu ms",
+			       (unsigned long long)(limit / 1000000));
+	return done.status;
+}
+
+/*
+ * Posts one request and waits for it. Its word is pool->self_word and none on the stack: after a
+ * failure the endpoint may hold on to it. Stores of ours that came before are seen by who sees its
+ * effect: to post is a release for the device, and the fence makes it one for a device of software.
+ */
+static int device_do(struct pool *pool, struct fabric_request request)
+{
+	int rc;
+
+	if (pool->self_lost)
+		return -TARN_ESESSION;
+	err_clear();
+	request.local = &pool->self_word;
+	request.length = sizeof(pool->self_word);
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	rc = fabric_post(pool->self, &request, 1, &pool->self_word);
+	if (rc == 0)
+		rc = completion_wait(pool);
+	if (rc >= 0)
+		return 0;
+	pool->self_lost = true;
+	event_log(
+		pool->log, EVENT_SELF_LOST, EVENT_FIELDS(.pool = pool->name, .error = rc),
+		"pool %s: the daemon's own RDMA connection, through which it changes what clients "
+		"share, has failed (%s): its clients have to connect again",
+		pool->name, err_text()[0] ? err_text() : err_string(rc));
+	return -TARN_ESESSION;
+}
+
 uint64_t self_cas(struct pool *pool, uint64_t offset, uint64_t compare, uint64_t value)
 {
-	return word_cas(word(pool, offset), compare, value);
+	struct fabric_request request = {
+		.opcode = FABRIC_CAS, .offset = offset, .compare = compare, .operand = value};
+
+	if (!by_device(pool))
+		return word_cas(word(pool, offset), compare, value);
+	assert(offset % 8 == 0 && offset <= pool->memory.bytes - 8);
+	return device_do(pool, request) == 0 ? pool->self_word : ~compare;
 }
 
 uint64_t self_faa(struct pool *pool, uint64_t offset, uint64_t add)
 {
-	return word_faa(word(pool, offset), add);
+	struct fabric_request request = {.opcode = FABRIC_FAA, .offset = offset, .operand = add};
+
+	if (!by_device(pool))
+		return word_faa(word(pool, offset), add);
+	assert(offset % 8 == 0 && offset <= pool->memory.bytes - 8);
+	return device_do(pool, request) == 0 ? pool->self_word : self_load(pool, offset);
 }
+
+int self_flush(struct pool *pool)
+{
+	struct fabric_request request = {.opcode = FABRIC_READ, .offset = LAYOUT_EPOCH_OFFSET};
+
+	return by_device(pool) ? device_do(pool, request) : 0;
+}
+
+/* ---- bytes and blocks ---- */
 
 /* Relaxed: a map byte says nothing of other memory; the page word's CAS, which follows, orders it.
  */
@@ -60,6 +150,9 @@ void self_read(const struct pool *pool, uint64_t offset, void *ret_words, size_t
 	uint8_t *to = ret_words;
 
 	assert(bytes % 8 == 0);
+	/* clients have written to most of these lines: wait for all at once, not for a few at a time */
+	for (size_t i = 0; i < bytes; i += 64)
+		__builtin_prefetch(pool->memory.base + offset + i);
 	for (size_t i = 0; i < bytes; i += 8) {
 		uint64_t value = word_load_relaxed(word(pool, offset + i));
 

@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <time.h>
 
 #include <systemd/sd-daemon.h>
 
@@ -16,9 +17,24 @@ void service_ready(void)
 	(void)sd_notify(0, "READY=1\nSTATUS=serving");
 }
 
+void service_reloading(void)
+{
+	struct timespec now = {0};
+
+	/* systemd before 253 ignores the time; later ones want it with Type=notify-reload */
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	(void)sd_notifyf(0, "RELOADING=1\nMONOTONIC_USEC=%" PRIu64 "\nSTATUS=reloading",
+			 (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000);
+}
+
 void service_stopping(void)
 {
 	(void)sd_notify(0, "STOPPING=1\nSTATUS=stopping");
+}
+
+void service_alive(void)
+{
+	(void)sd_notify(0, "WATCHDOG=1");
 }
 
 void service_status(const char *fmt, ...)
