@@ -15,6 +15,7 @@
 
 #include "progress.h"
 #include "text.h"
+#include "uri.h"
 
 #define CLI_MESSAGE_BYTES 2048
 
@@ -73,7 +74,8 @@ const char *cli_exit_text(int exit_code)
 	case CLI_TIMEOUT:
 		return "the time limit ran out; a write may or may not have taken effect";
 	case CLI_UNHEALTHY:
-		return "the pool is damaged, or the daemon answers nonsense";
+		return "the pool or a snapshot is damaged, the daemon answers nonsense, or the doctor, pool "
+		       "check or config check found a problem";
 	}
 	return "";
 }
@@ -166,9 +168,10 @@ int cli_fail_usage(struct cli *cli, const char *format, ...)
 	return CLI_USAGE;
 }
 
-/* ---- session and operands ---- */
+/* ---- session ---- */
 
-int cli_open(struct cli *cli, bool read_only)
+int cli_open_uri(struct cli *cli, const char *uri, bool read_only,
+		 struct tarn_session **ret_session)
 {
 	struct tarn_options options = TARN_OPTIONS_INIT;
 	int status;
@@ -176,9 +179,79 @@ int cli_open(struct cli *cli, bool read_only)
 	options.flags = read_only || cli->read_only ? TARN_READONLY : 0;
 	options.timeout_ms = cli->timeout_ms;
 	options.key_file = cli->key_file;
-	status = tarn_session_open(cli->uri, &options, &cli->session);
-	return status < 0 ? cli_fail_library(cli, status, cli->uri) : CLI_OK;
+	status = tarn_session_open(uri, &options, ret_session);
+	return status < 0 ? cli_fail_library(cli, status, uri) : CLI_OK;
 }
+
+int cli_open(struct cli *cli, bool read_only)
+{
+	return cli_open_uri(cli, cli->uri, read_only, &cli->session);
+}
+
+uint32_t cli_timeout_ms(const struct cli *cli)
+{
+	struct uri uri;
+
+	if (cli->timeout_ms != 0)
+		return cli->timeout_ms;
+	return uri_parse(cli->uri, &uri) == 0 && uri.timeout_ms != 0 ? uri.timeout_ms
+								     : CLI_TIMEOUT_DEFAULT_MS;
+}
+
+/* ---- verbs with parts ---- */
+
+static const struct verb_part *find_part(struct cli *cli, const char *name)
+{
+	const struct verb_part *parts = cli->verb->parts;
+	const char *names[CLI_PARTS_MAX + 1] = {NULL}, *nearest;
+
+	for (size_t i = 0; parts[i].name != NULL; i++) {
+		if (strcmp(parts[i].name, name) == 0)
+			return &parts[i];
+		if (i < CLI_PARTS_MAX)
+			names[i] = parts[i].name;
+	}
+	nearest = text_nearest(name, names);
+	cli_fail_usage(cli, "unknown verb '%s'%s%s%s", name,
+		       nearest != NULL ? "; did you mean " : "", nearest != NULL ? nearest : "",
+		       nearest != NULL ? "?" : "");
+	return NULL;
+}
+
+static bool takes(const struct verb_part *part, const char *option)
+{
+	for (const char *const *name = part->options; name != NULL && *name != NULL; name++)
+		if (strcmp(*name, option) == 0)
+			return true;
+	return false;
+}
+
+int cli_run_part(struct cli *cli, const struct arguments *args)
+{
+	const struct verb_part *part = find_part(cli, args->operands[0]);
+	const struct option_spec *options = cli->verb->options;
+	struct arguments rest = *args;
+
+	if (part == NULL)
+		return CLI_USAGE;
+	rest.operands++;
+	rest.count--;
+	if (rest.count > part->max_operands)
+		return cli_fail_usage(cli, "'%s' is one argument too many: tarn %s %s%s%s",
+				      rest.operands[part->max_operands], cli->verb->name,
+				      part->name, *part->operands != '\0' ? " " : "",
+				      part->operands);
+	if (rest.count < part->min_operands)
+		return cli_fail_usage(cli, "an argument is missing: tarn %s %s %s", cli->verb->name,
+				      part->name, part->operands);
+	for (size_t i = 0; options != NULL && options[i].name != NULL; i++)
+		if (rest.own.values[i] != NULL && !takes(part, options[i].name))
+			return cli_fail_usage(cli, "--%s is not for `tarn %s %s`", options[i].name,
+					      cli->verb->name, part->name);
+	return part->run(cli, &rest);
+}
+
+/* ---- keys ---- */
 
 int cli_key_parse(struct cli *cli, const char *operand, bool prefix, struct cli_key *ret_key)
 {

@@ -23,6 +23,7 @@
 #define CLI_TIMEOUT_MAX_MS     3600000u /* as tarn.h's timeout_ms */
 #define CLI_TIMEOUT_DEFAULT_MS 5000u
 #define CLI_KEY_MAX_BYTES      65535u
+#define CLI_PARTS_MAX          16 /* of a verb */
 
 /* tarn(1), "EXIT STATUS", */
 enum cli_exit {
@@ -38,12 +39,23 @@ enum cli_exit {
 struct cli;
 struct progress;
 
+/* What the first operand of a verb may be, where it says what is to be done: `tarn region create`. */
+struct verb_part {
+	const char *name;
+	const char *operands;              /* those behind the name */
+	const char *help;                  /* one line */
+	const char *const *options;        /* names of the verb's options that it takes, or NULL */
+	size_t min_operands, max_operands; /* without the name; SIZE_MAX: any number */
+	int (*run)(struct cli *cli, const struct arguments *args);
+};
+
 struct verb {
 	const char *name;
 	const char *operands;              /* "KEY [VALUE]" */
 	const char *help;                  /* one line */
 	const char *details;               /* paragraphs for `tarn help VERB`, or NULL */
 	const struct option_spec *options; /* or NULL */
+	const struct verb_part *parts;     /* ends with zeros; or NULL */
 	size_t min_operands, max_operands; /* SIZE_MAX: any number */
 	bool negative;                     /* "-5" is an operand */
 	int (*run)(struct cli *cli, const struct arguments *args);
@@ -102,6 +114,16 @@ int cli_fail_usage(struct cli *cli, const char *format, ...) __attribute__((form
  * complaining.
  */
 int cli_open(struct cli *cli, bool read_only);
+
+/* The same with another pool, and a session that the caller closes. */
+int cli_open_uri(struct cli *cli, const char *uri, bool read_only,
+		 struct tarn_session **ret_session);
+
+/* Of an operation of cli->session. */
+uint32_t cli_timeout_ms(const struct cli *cli);
+
+/* Runs the part that the first operand names; args are then those behind it. */
+int cli_run_part(struct cli *cli, const struct arguments *args);
 
 /*
  * An operand as key (or, with prefix, as possibly empty prefix). 0, or an exit code after

@@ -172,17 +172,23 @@ static int receive_answer(struct control *control)
 	return 0;
 }
 
-/* {"error": "..."}: the daemon knows no such question. */
+/* {"error": {"name": "EPERM", "text": "..."}}: the daemon does not answer, and why. */
 static int check_answer(json_t *answer)
 {
-	json_t *error = json_object_get(answer, "error");
+	json_t *error = json_object_get(answer, "error"), *text = error;
+	int code = -TARN_EREFUSED;
 
 	if (error == NULL)
 		return 0;
-	if (json_is_object(error))
-		error = json_object_get(error, "text");
-	return err_set(-TARN_EREFUSED, "the daemon says: %s",
-		       json_is_string(error) ? json_string_value(error) : "error");
+	if (json_is_object(error)) {
+		const char *name = json_string_value(json_object_get(error, "name"));
+
+		text = json_object_get(error, "text");
+		if (name != NULL && strcmp(name, "EPERM") == 0)
+			code = -EPERM;
+	}
+	return err_set(code, "the daemon says: %s",
+		       json_is_string(text) ? json_string_value(text) : "error");
 }
 
 static int parse_answer(const struct control *control, json_t **ret_answer)

@@ -59,6 +59,21 @@ static void options_text(struct cli *cli, const char *heading, const struct opti
 		option_line(cli, options);
 }
 
+static void parts_text(struct cli *cli, const struct verb_part *part)
+{
+	char name[96], text[256];
+
+	if (part == NULL)
+		return;
+	line(cli, "");
+	line(cli, "Verbs:");
+	for (; part->name != NULL; part++) {
+		snprintf(name, sizeof(name), "%s %s", part->name, part->operands);
+		snprintf(text, sizeof(text), "  %-*s%s", HELP_NAME, name, part->help);
+		line(cli, text);
+	}
+}
+
 static void verb_text(struct cli *cli, const struct verb *verb)
 {
 	char text[256];
@@ -74,6 +89,7 @@ static void verb_text(struct cli *cli, const struct verb *verb)
 		line(cli, "");
 		paragraph(cli, verb->details);
 	}
+	parts_text(cli, verb->parts);
 	options_text(cli, "Options:", verb->options);
 	options_text(cli, "Options of every verb:", cli->global_options);
 }
@@ -84,7 +100,7 @@ static void all_text(struct cli *cli)
 
 	line(cli, "usage: tarn [OPTIONS] VERB ...");
 	line(cli, "");
-	line(cli, "Reads and writes the keys of a Tarn pool. Verbs:");
+	line(cli, "Reads and writes the keys and regions of a Tarn pool. Verbs:");
 	for (size_t i = 0; cli->verbs[i] != NULL; i++) {
 		snprintf(name, sizeof(name), "%s %s", cli->verbs[i]->name, cli->verbs[i]->operands);
 		snprintf(text, sizeof(text), "  %-*s%s", HELP_NAME, name, cli->verbs[i]->help);
@@ -115,11 +131,27 @@ static json_t *options_json(const struct option_spec *options)
 	return array;
 }
 
+static json_t *parts_json(const struct verb_part *part)
+{
+	json_t *array = json_array();
+
+	for (; part != NULL && part->name != NULL; part++) {
+		json_t *options = json_array();
+
+		for (const char *const *name = part->options; name != NULL && *name != NULL; name++)
+			json_array_append_new(options, json_string(*name));
+		json_array_append_new(array, json_pack("{s:s, s:s, s:s, s:o}", "name", part->name,
+						       "operands", part->operands, "help", part->help,
+						       "options", options));
+	}
+	return array;
+}
+
 static json_t *verb_json(const struct verb *verb)
 {
-	return json_pack("{s:s, s:s, s:s, s:s?, s:o}", "name", verb->name, "operands",
+	return json_pack("{s:s, s:s, s:s, s:s?, s:o, s:o}", "name", verb->name, "operands",
 			 verb->operands, "help", verb->help, "details", verb->details, "options",
-			 options_json(verb->options));
+			 options_json(verb->options), "verbs", parts_json(verb->parts));
 }
 
 static void all_json(struct cli *cli, const struct verb *only)

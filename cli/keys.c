@@ -105,7 +105,7 @@ const struct verb verb_keys = {
 	.help = "list keys",
 	.details = "One key a line, in no order. Bytes that are not printable are escaped; -x "
 		   "reads them again. A key that is "
-		   "written while the walk goes on may come twice or not at all.",
+		   "deleted and put again while the walk goes on may come twice or not at all.",
 	.options = keys_options,
 	.max_operands = 1,
 	.run = run_keys,

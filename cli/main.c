@@ -45,9 +45,12 @@ static const struct option_spec global_options[] = {
 };
 
 static const struct verb *const verbs[] = {
-	&verb_import,  &verb_export, &verb_put,     &verb_get,   &verb_del,
-	&verb_add,     &verb_keys,   &verb_exists,  &verb_stats, &verb_pools,
-	&verb_clients, &verb_ping,   &verb_version, &verb_help,  NULL,
+	&verb_import,  &verb_export, &verb_snapshot, &verb_restore,
+	&verb_put,     &verb_get,    &verb_del,
+	&verb_add,     &verb_keys,   &verb_exists,  &verb_region,
+	&verb_stats,   &verb_pool,   &verb_pools,
+	&verb_clients, &verb_config, &verb_reload,
+	&verb_ping,    &verb_doctor, &verb_version, &verb_help,    NULL,
 };
 
 static volatile sig_atomic_t stop;
@@ -60,7 +63,8 @@ static void on_signal(int number)
 
 /*
  * The first SIGINT or SIGTERM ends a long walk between two keys, with a summary; the second one
- * ends the process. A closed pipe is a write error like others.
+ * ends the process. A closed pipe is a write error like others, and so is a file that has become as
+ * large as it may.
  */
 static void set_signals(void)
 {
@@ -69,6 +73,7 @@ static void set_signals(void)
 	sigaction(SIGINT, &action, NULL);
 	sigaction(SIGTERM, &action, NULL);
 	signal(SIGPIPE, SIG_IGN);
+	signal(SIGXFSZ, SIG_IGN);
 }
 
 /*
@@ -93,6 +98,18 @@ static int fail_parse(struct cli *cli, const struct arguments *args)
 		return cli_fail_usage(cli, "%s: %s -%c", args->problem_name, args->problem,
 				      args->problem_letter);
 	return cli_fail_usage(cli, "%s: %s", args->problem_name, args->problem);
+}
+
+/* The words behind `tarn __complete` are somebody's command line, not options of this one. */
+static bool completes(struct cli *cli, struct arguments *args, int argc, char **argv)
+{
+	if (argc < 2 || strcmp(argv[1], verb_complete.name) != 0)
+		return false;
+	cli->verb = &verb_complete;
+	args->count = (size_t)argc - 2;
+	for (size_t i = 0; i < args->count; i++)
+		args->operands[i] = argv[i + 2];
+	return true;
 }
 
 static int find_verb(struct cli *cli, const char *name)
@@ -225,11 +242,11 @@ int main(int argc, char **argv)
 	if (output == NULL || args.operands == NULL)
 		return CLI_REFUSED;
 	output_init(output, STDOUT_FILENO);
-	cli.json = wants_json(argc, argv);
+	cli.json = !completes(&cli, &args, argc, argv) && wants_json(argc, argv);
 	if (writer_new(output, cli.json, &cli.writer) < 0)
 		return CLI_REFUSED;
 
-	exit_code = parse(&cli, &args, argc, argv);
+	exit_code = cli.verb != NULL ? CLI_OK : parse(&cli, &args, argc, argv);
 	if (exit_code == CLI_OK)
 		exit_code = cli.verb->run(&cli, &args);
 	exit_code = finish(&cli, exit_code);

@@ -54,7 +54,8 @@ static void draw(struct progress *progress, uint64_t now_ns)
 	uint64_t permille = done_permille(progress), elapsed_ns = now_ns - progress->start_ns;
 	char bar[PROGRESS_BAR + 1], bytes[TEXT_HUMAN_BYTES], rate[TEXT_HUMAN_BYTES],
 		left[TEXT_HUMAN_BYTES] = "-";
-	char line[PROGRESS_LINE + 16], text[PROGRESS_LINE];
+	const char *things = progress->things != NULL ? progress->things : "files";
+	char line[PROGRESS_LINE + 16], text[PROGRESS_LINE], counts[PROGRESS_LINE / 2] = "";
 	size_t full = (size_t)(permille * PROGRESS_BAR / 1000), width = terminal_width() - 1;
 	int n;
 
@@ -71,8 +72,14 @@ static void draw(struct progress *progress, uint64_t now_ns)
 			 (uint64_t)((double)elapsed_ns / 1e9 * (double)(1000 - permille) /
 					    (double)permille +
 				    0.5));
-	snprintf(text, sizeof(text), "[%s] %3" PRIu64 "%%  %s  %" PRIu64 " files  %s/s  ETA %s",
-		 bar, permille / 10, bytes, progress->files, rate, left);
+	/* a check counts nothing */
+	if (*things == '\0')
+		snprintf(counts, sizeof(counts), "  %s  %s/s", bytes, rate);
+	else if (progress->bytes > 0 || progress->files > 0 || progress->total_files > 0)
+		snprintf(counts, sizeof(counts), "  %s  %" PRIu64 " %s  %s/s", bytes,
+			 progress->files, things, rate);
+	snprintf(text, sizeof(text), "[%s] %3" PRIu64 "%%%s  ETA %s", bar, permille / 10, counts,
+		 left);
 	n = snprintf(line, sizeof(line), "\r\033[K%.*s", (int)width, text);
 	if (n > 0)
 		(void)!write(STDERR_FILENO, line, (size_t)n);

@@ -9,6 +9,7 @@
 
 struct progress {
 	bool enabled, drawn;
+	const char *things; /* what is counted; NULL: files; "": bytes alone */
 	uint64_t start_ns, last_ns;
 	uint64_t files, bytes; /* done */
 	uint64_t permille;     /* 0 to 1000 */

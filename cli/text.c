@@ -261,6 +261,35 @@ int text_parse_ms(const char *text, uint64_t max_ms, uint64_t *ret_ms)
 	return -EINVAL;
 }
 
+int text_parse_bytes(const char *text, uint64_t max, uint64_t *ret_bytes)
+{
+	static const struct {
+		const char *name;
+		unsigned shift;
+	} units[] = {{"B", 0},    {"K", 10},   {"M", 20},   {"G", 30},  {"T", 40},
+		     {"KiB", 10}, {"MiB", 20}, {"GiB", 30}, {"TiB", 40}};
+	char digits[24];
+	size_t length = strspn(text, "0123456789"), blanks = strspn(text + length, " ");
+	const char *unit = text + length + blanks;
+	uint64_t value;
+
+	if (*unit == '\0' || text[length] == 'x' || text[length] == 'X')
+		return text_parse_u64(text, max, ret_bytes);
+	for (size_t i = 0; length > 0 && i < sizeof(units) / sizeof(units[0]); i++) {
+		if (strcmp(unit, units[i].name) != 0)
+			continue;
+		if (length >= sizeof(digits))
+			return -ERANGE;
+		memcpy(digits, text, length);
+		digits[length] = '\0';
+		if (text_parse_u64(digits, max >> units[i].shift, &value) < 0)
+			return -ERANGE;
+		*ret_bytes = value << units[i].shift;
+		return 0;
+	}
+	return -EINVAL;
+}
+
 /* ---- for people ---- */
 
 /* Up to three digits that matter: 1.25, 12.5, 125. */

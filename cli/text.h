@@ -45,6 +45,12 @@ int text_parse_i64(const char *text, int64_t *ret_value);
  */
 int text_parse_ms(const char *text, uint64_t max_ms, uint64_t *ret_ms);
 
+/*
+ * A whole number of bytes (also 0x...), or of one of the units that text_human_size() and tarnd.conf have: 4096, "4K",
+ * "4KiB", "4 KiB"; B K M G T and KiB MiB GiB TiB. 0, -EINVAL, or -ERANGE (more than max).
+ */
+int text_parse_bytes(const char *text, uint64_t max, uint64_t *ret_bytes);
+
 /* "512 B", "1.5 KiB"; "950 ns", "1.25 us", "3.0 min". Return ret_text. */
 char *text_human_size(uint64_t bytes, char ret_text[TEXT_HUMAN_BYTES]);
 char *text_human_ns(uint64_t ns, char ret_text[TEXT_HUMAN_BYTES]);

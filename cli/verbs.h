@@ -9,7 +9,10 @@
 
 extern const struct verb verb_add;
 extern const struct verb verb_clients; /* stats.c */
+extern const struct verb verb_config;
+extern const struct verb verb_complete; /* hidden */
 extern const struct verb verb_del;
+extern const struct verb verb_doctor;
 extern const struct verb verb_exists;
 extern const struct verb verb_export;
 extern const struct verb verb_get;
@@ -17,7 +20,12 @@ extern const struct verb verb_help;
 extern const struct verb verb_import;
 extern const struct verb verb_keys;
 extern const struct verb verb_ping;
+extern const struct verb verb_pool;
 extern const struct verb verb_pools; /* stats.c */
 extern const struct verb verb_put;
+extern const struct verb verb_reload;
+extern const struct verb verb_region;
+extern const struct verb verb_restore;
+extern const struct verb verb_snapshot;
 extern const struct verb verb_stats;
 extern const struct verb verb_version;

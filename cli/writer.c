@@ -126,7 +126,8 @@ static const struct unit *unit_of(const char *name)
 /* Points in time, as milliseconds since 1970. */
 static bool is_moment(const char *name)
 {
-	return ends_with(name, "started_ms") || ends_with(name, "connected_ms");
+	return ends_with(name, "started_ms") || ends_with(name, "connected_ms") ||
+	       ends_with(name, "created_ms");
 }
 
 static void show_moment(uint64_t ms, char ret_text[TEXT_HUMAN_BYTES])
@@ -151,6 +152,8 @@ static bool show_quantity(const char *name, uint64_t number, char ret_text[TEXT_
 	else if (ends_with(name, "bytes") || ends_with(name, "bytes_read") ||
 		 ends_with(name, "bytes_written"))
 		text_human_size(number, ret_text);
+	else if (ends_with(name, "bytes_per_second"))
+		strcat(text_human_size(number, ret_text), "/s");
 	else
 		return false;
 	return true;
