@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "bench.h"
+#include "err.h"
 
 #define BAR_CELLS 40u
 /* Keys between two looks at the clock for the progress bar. */
@@ -51,7 +52,9 @@ static int failed(struct load *load, int code, uint64_t done)
 		remedy = "; or use fewer --keys";
 	return bench_fail(load->bench, code, "%s, key %llu of %llu: %s%s", load->what,
 			  (unsigned long long)done + 1,
-			  (unsigned long long)load->bench->arguments->workload.keys,
+			  (unsigned long long)(load->bench->arguments->trace
+						       ? load->bench->arguments->trace_lines
+						       : load->bench->arguments->workload.keys),
 			  tarn_last_error_text(), remedy);
 }
 
@@ -66,7 +69,7 @@ static int put_all(struct load *load)
 		workload_key(id, (uint8_t *)load->key_words);
 		workload_value(workload, id, 0, load->value);
 		ret = tarn_put(load->session, load->key_words, workload->key_size, load->value,
-			       workload->value_size, NULL, NULL);
+			       workload_value_bytes(workload, id), NULL, NULL);
 		if (ret < 0)
 			return failed(load, ret, i);
 		if (i % BAR_EVERY == 0)
@@ -91,6 +94,37 @@ static int delete_all(struct load *load, enum workload_space space)
 			bar_draw(load, i, workload->keys, false);
 	}
 	bar_draw(load, workload->keys, workload->keys, true);
+	return 0;
+}
+
+/* Every key of the trace, as often as it is there. */
+static int trace_all(struct load *load, bool put)
+{
+	const struct arguments *arguments = load->bench->arguments;
+	struct trace_line line;
+	struct trace trace;
+	int ret = trace_open(arguments, &trace);
+
+	for (uint64_t i = 0; ret == 0 && (ret = trace_next(&trace, &line)) > 0; i++) {
+		if (put) {
+			trace_value(&line, 0, load->value);
+			ret = tarn_put(load->session, line.key, line.key_bytes, load->value,
+				       line.value_bytes, NULL, NULL);
+		} else {
+			ret = tarn_delete(load->session, line.key, line.key_bytes);
+		}
+		if (ret < 0 && ret != -TARN_ENOTFOUND) {
+			trace_close(&trace);
+			return failed(load, ret, i);
+		}
+		ret = 0;
+		if (i % BAR_EVERY == 0)
+			bar_draw(load, i, arguments->trace_lines, false);
+	}
+	trace_close(&trace);
+	if (ret < 0)
+		return bench_fail(load->bench, ret, "%s", err_text());
+	bar_draw(load, arguments->trace_lines, arguments->trace_lines, true);
 	return 0;
 }
 
@@ -122,10 +156,10 @@ static int load_open(struct bench *bench, const char *what, struct load *ret_loa
 	struct load load = {.bench = bench, .what = what, .bar = isatty(STDERR_FILENO) == 1};
 	int ret;
 
-	load.value = calloc(1, bench->arguments->workload.value_size + 16u);
+	load.value = calloc(1, bench->arguments->value_most + 16u);
 	if (!load.value)
 		return bench_fail(bench, -ENOMEM, "no memory for a value");
-	memset(load.value, 'v', bench->arguments->workload.value_size);
+	memset(load.value, 'v', bench->arguments->value_most);
 	workload_key_prepare((uint8_t *)load.key_words);
 	ret = bench_session_open(bench, &load.session);
 	if (ret < 0) {
@@ -155,8 +189,12 @@ static int load_here(struct bench *bench)
 	ret = tarn_session_get_pool_info(load.session, &shared->pool);
 	if (ret < 0)
 		bench_fail(bench, ret, "%s", tarn_last_error_text());
-	else
-		ret = bench->arguments->load ? put_all(&load) : touch(&load);
+	else if (bench->arguments->load)
+		ret = bench->arguments->trace ? trace_all(&load, true) : put_all(&load);
+	else if (bench->arguments->trace)
+		ret = 0; /* which of its keys should be there nobody knows */
+	else if (bench->arguments->nmixes || bench->arguments->ceiling_raw)
+		ret = touch(&load);
 	if (ret == 0)
 		shared->pool_page_bytes = machine_page_bytes(NULL, shared->pool.pool_bytes);
 	load_close(&load);
@@ -173,7 +211,8 @@ static int clean_here(struct bench *bench)
 		return ret;
 	for (uint32_t i = 0; i < bench->arguments->nmixes; i++)
 		counters |= bench->arguments->mixes[i].weights[WORKLOAD_ADD] > 0;
-	ret = delete_all(&load, WORKLOAD_LOADED);
+	ret = bench->arguments->trace ? trace_all(&load, false)
+				      : delete_all(&load, WORKLOAD_LOADED);
 	if (ret == 0 && counters)
 		ret = delete_all(&load, WORKLOAD_COUNTER);
 	load_close(&load);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * peer-memcached.c - memcached over its unix socket: one connection, one request at a time
+ * peer-memcached.c - memcached over its unix socket, or loopback TCP (a port's number instead of a path): one connection,
+ * one request at a time
  *
  * The meta protocol (memcached's doc/protocol.txt): `mg KEY v` is answered by `VA SIZE`, the value,
  * or `EN`. Loading is pipelined: `ms` with q has no answer, `mn` answers once for all before it.
@@ -10,6 +11,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -26,26 +29,47 @@ struct peer {
 	char buffer[BUFFER_BYTES];
 };
 
-static int memcached_open(const char *where, uint64_t bytes, struct peer **ret_peer)
+static int connect_tcp(const char *port)
+{
+	struct sockaddr_in address = {.sin_family = AF_INET,
+				      .sin_port = htons((uint16_t)atoi(port)),
+				      .sin_addr = {htonl(INADDR_LOOPBACK)}};
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), one = 1;
+
+	if (fd >= 0)
+		setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+	if (fd >= 0 && connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0)
+		return fd;
+	return -1;
+}
+
+static int connect_unix(const char *path)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	strcpy(address.sun_path, path);
+	if (fd >= 0 && connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0)
+		return fd;
+	return -1;
+}
+
+static int memcached_open(const char *where, uint64_t bytes, struct peer **ret_peer)
+{
 	struct peer *peer = malloc(sizeof(*peer));
 
 	(void)bytes;
 	if (!peer)
 		return err_set(-ENOMEM, "no memory for a buffer");
 	peer->filled = 0;
-	if (strlen(where) >= sizeof(address.sun_path)) {
+	if (strlen(where) >= sizeof(((struct sockaddr_un *)0)->sun_path)) {
 		free(peer);
 		return err_set(-ENAMETOOLONG, "%s: too long for a socket's path", where);
 	}
-	strcpy(address.sun_path, where);
-	peer->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	if (peer->fd < 0 || connect(peer->fd, (struct sockaddr *)&address, sizeof(address)) < 0) {
+	peer->fd = where[0] == '/' ? connect_unix(where) : connect_tcp(where);
+	if (peer->fd < 0) {
 		int error = errno;
 
-		if (peer->fd >= 0)
-			close(peer->fd);
 		free(peer);
 		return err_set(-error, "%s: %s", where, strerror(error));
 	}

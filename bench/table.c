@@ -73,11 +73,24 @@ static void table_add(struct table *table, const void *key, uint32_t key_size, c
 	table->slots[at] = (hash >> TABLE_TAG_SHIFT << TABLE_TAG_SHIFT) | place;
 }
 
+static uint64_t entry_bytes(const struct workload *workload, uint64_t id)
+{
+	return sizeof(struct table_entry) + table_pad8(workload->key_size) +
+	       table_pad8(workload_value_bytes(workload, id));
+}
+
+static uint64_t entries_bytes(const struct workload *workload)
+{
+	uint64_t bytes = 0;
+
+	for (uint64_t i = 0; i < workload->keys; i++)
+		bytes += entry_bytes(workload, workload_id(workload, WORKLOAD_LOADED, i));
+	return bytes;
+}
+
 int table_create(const struct workload *workload, uint64_t page_bytes, struct table *ret_table)
 {
 	struct table table = {.seed = 0x7461626c65};
-	uint64_t entry = sizeof(struct table_entry) + table_pad8(workload->key_size) +
-			 table_pad8(workload->value_size);
 	uint64_t slots = 8, place = 8;
 	uint8_t key[WORKLOAD_KEY_MAX];
 	uint8_t *value;
@@ -90,16 +103,18 @@ int table_create(const struct workload *workload, uint64_t page_bytes, struct ta
 	value = calloc(1, workload->value_size + 16u);
 	if (!value)
 		return err_set(-ENOMEM, "no memory for a value");
-	ret = table_map(&table, slots * 8, 8 + entry * workload->keys, page_bytes);
+	ret = table_map(&table, slots * 8, 8 + entries_bytes(workload), page_bytes);
 	if (ret < 0)
 		goto out_value;
 	workload_key_prepare(key);
-	for (uint64_t i = 0; i < workload->keys; i++, place += entry) {
+	for (uint64_t i = 0; i < workload->keys; i++) {
 		uint64_t id = workload_id(workload, WORKLOAD_LOADED, i);
 
 		workload_key(id, key);
 		workload_value(workload, id, 0, value);
-		table_add(&table, key, workload->key_size, value, workload->value_size, place);
+		table_add(&table, key, workload->key_size, value,
+			  workload_value_bytes(workload, id), place);
+		place += entry_bytes(workload, id);
 	}
 	table.page_bytes = machine_page_bytes(table.memory, table.memory_bytes);
 	*ret_table = table;

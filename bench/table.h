@@ -49,12 +49,34 @@ static inline uint64_t table_hash(const struct table *table, const void *key, ui
 	return XXH3_64bits_withSeed(key, key_size, table->seed);
 }
 
+static inline void table_prefetch_slot(const struct table *table, uint64_t hash)
+{
+	__builtin_prefetch(&table->slots[hash & table->mask]);
+}
+
+/* The first entry that it may be, as far as a line of slots tells. */
+static inline void table_prefetch_entry(const struct table *table, uint64_t hash)
+{
+	uint64_t at = hash & table->mask, slot;
+
+	for (unsigned i = 0; i < 8 && (slot = table->slots[at]) != 0; i++) {
+		if (slot >> TABLE_TAG_SHIFT == hash >> TABLE_TAG_SHIFT) {
+			const uint8_t *entry = table->entries + (slot & TABLE_PLACE);
+
+			__builtin_prefetch(entry);
+			__builtin_prefetch(entry + 64);
+			return;
+		}
+		at = (at + 1) & table->mask;
+	}
+}
+
 /* Copies the value out. Returns its size, or -1 when the key is not there or the value larger than
  * the buffer. */
-static inline int64_t table_get(const struct table *table, const void *key, uint32_t key_size,
-				void *ret_value, uint32_t capacity)
+static inline int64_t table_get_hashed(const struct table *table, uint64_t hash, const void *key,
+				       uint32_t key_size, void *ret_value, uint32_t capacity)
 {
-	uint64_t hash = table_hash(table, key, key_size), at = hash & table->mask, slot;
+	uint64_t at = hash & table->mask, slot;
 
 	for (; (slot = table->slots[at]) != 0; at = (at + 1) & table->mask) {
 		const struct table_entry *entry;
@@ -70,4 +92,11 @@ static inline int64_t table_get(const struct table *table, const void *key, uint
 		return entry->value_size;
 	}
 	return -1;
+}
+
+static inline int64_t table_get(const struct table *table, const void *key, uint32_t key_size,
+				void *ret_value, uint32_t capacity)
+{
+	return table_get_hashed(table, table_hash(table, key, key_size), key, key_size, ret_value,
+				capacity);
 }

@@ -13,80 +13,14 @@
 
 #include "err.h"
 
-#define ZIPF_DRAWS (1u << 20)
+#define ZIPF_DRAWS  (1u << 20)
+#define SIZES_THETA 0.99 /* as of keys */
 
 const char *const workload_op_names[WORKLOAD_OPS] = {
 	[WORKLOAD_GET] = "get",       [WORKLOAD_PUT] = "put", [WORKLOAD_INSERT] = "insert",
 	[WORKLOAD_DELETE] = "delete", [WORKLOAD_ADD] = "add", [WORKLOAD_EXISTS] = "exists",
+	[WORKLOAD_SCAN] = "scan",     [WORKLOAD_RMW] = "rmw",
 };
-
-int workload_init(struct workload *workload)
-{
-	unsigned int bits;
-
-	if (workload->key_size < WORKLOAD_KEY_MIN || workload->key_size > WORKLOAD_KEY_MAX)
-		return err_set(-EINVAL, "key size %u: must be %u to %u", workload->key_size,
-			       WORKLOAD_KEY_MIN, WORKLOAD_KEY_MAX);
-	if (workload->value_size > WORKLOAD_VALUE_MAX)
-		return err_set(-EINVAL, "value size %u: must be at most %u", workload->value_size,
-			       WORKLOAD_VALUE_MAX);
-	bits = workload->key_size < 16 ? workload->key_size * 4 : 64;
-	workload->space_shift = bits - 2;
-	workload->id_mask = bits == 64 ? UINT64_MAX : (1ull << bits) - 1;
-	if (workload->keys < 1 || workload->keys > UINT32_MAX ||
-	    workload->keys > 1ull << workload->space_shift)
-		return err_set(-EINVAL,
-			       "%llu keys: must be 1 to 2^32 - 1, and fit into keys of %u digits",
-			       (unsigned long long)workload->keys, workload->key_size);
-	return 0;
-}
-
-static int mix_add(struct workload_mix *mix, const char *name, size_t length, const char *weight)
-{
-	unsigned long value = 1;
-	char *end;
-
-	if (weight) {
-		value = strtoul(weight, &end, 10);
-		if (end == weight || (*end && *end != ',') || value > 1000000)
-			return err_set(-EINVAL, "mix: '%.16s' is no weight (0 to 1000000)", weight);
-	}
-	for (int op = 0; op < WORKLOAD_OPS; op++) {
-		if (strlen(workload_op_names[op]) != length ||
-		    strncmp(workload_op_names[op], name, length) != 0)
-			continue;
-		mix->weights[op] += (uint32_t)value;
-		mix->total += (uint32_t)value;
-		return 0;
-	}
-	return err_set(-EINVAL, "mix: no operation '%.*s': get, put, insert, delete, add, exists",
-		       (int)length, name);
-}
-
-int workload_mix_parse(const char *text, struct workload_mix *ret_mix)
-{
-	struct workload_mix mix = {.only = -1};
-	const char *at = text;
-
-	for (;;) {
-		size_t item = strcspn(at, ","), name = strcspn(at, "=,");
-		int ret = mix_add(&mix, at, name, name < item ? at + name + 1 : NULL);
-
-		if (ret < 0)
-			return ret;
-		if (at[item] == 0)
-			break;
-		at += item + 1;
-	}
-	if (mix.total == 0)
-		return err_set(-EINVAL, "mix '%s': no operation has a weight above 0", text);
-	for (int op = 0; op < WORKLOAD_OPS; op++) {
-		if (mix.weights[op] == mix.total)
-			mix.only = op;
-	}
-	*ret_mix = mix;
-	return 0;
-}
 
 /*
  * Zipf by the method of Gray et al., "Quickly Generating Billion-Record Synthetic Databases",
@@ -128,11 +62,108 @@ static uint64_t zipf_rank(const struct zipf *zipf, uint64_t random)
 	return rank < zipf->keys ? rank : zipf->keys - 1;
 }
 
+/* Sizes at equal distances of probability, the smallest and the largest among them. */
+static void sizes_init(struct workload *workload)
+{
+	uint32_t smallest = workload->value_size - workload->value_spread;
+	struct zipf zipf;
+
+	zipf_init(&zipf, workload->value_spread + 1ull, SIZES_THETA);
+	for (uint64_t i = 0; i < WORKLOAD_SIZES; i++)
+		workload->value_sizes[i] =
+			smallest +
+			(uint32_t)zipf_rank(&zipf, UINT64_MAX / (WORKLOAD_SIZES - 1) * i);
+}
+
+uint32_t workload_value_mean(const struct workload *workload)
+{
+	uint64_t sum = 0;
+
+	if (!workload->value_zipf)
+		return workload->value_size - workload->value_spread / 2;
+	for (uint32_t i = 0; i < WORKLOAD_SIZES; i++)
+		sum += workload->value_sizes[i];
+	return (uint32_t)(sum / WORKLOAD_SIZES);
+}
+
+int workload_init(struct workload *workload)
+{
+	unsigned int bits;
+
+	if (workload->key_size < WORKLOAD_KEY_MIN || workload->key_size > WORKLOAD_KEY_MAX)
+		return err_set(-EINVAL, "key size %u: must be %u to %u", workload->key_size,
+			       WORKLOAD_KEY_MIN, WORKLOAD_KEY_MAX);
+	if (workload->value_size > WORKLOAD_VALUE_MAX)
+		return err_set(-EINVAL, "value size %u: must be at most %u", workload->value_size,
+			       WORKLOAD_VALUE_MAX);
+	if (workload->value_zipf)
+		sizes_init(workload);
+	bits = workload->key_size < 16 ? workload->key_size * 4 : 64;
+	workload->space_shift = bits - 2;
+	workload->id_mask = bits == 64 ? UINT64_MAX : (1ull << bits) - 1;
+	if (workload->keys < 1 || workload->keys > UINT32_MAX ||
+	    workload->keys > 1ull << workload->space_shift)
+		return err_set(-EINVAL,
+			       "%llu keys: must be 1 to 2^32 - 1, and fit into keys of %u digits",
+			       (unsigned long long)workload->keys, workload->key_size);
+	return 0;
+}
+
+static int mix_add(struct workload_mix *mix, const char *name, size_t length, const char *weight)
+{
+	unsigned long value = 1;
+	char *end;
+
+	if (weight) {
+		value = strtoul(weight, &end, 10);
+		if (end == weight || (*end && *end != ',') || value > 1000000)
+			return err_set(-EINVAL, "mix: '%.16s' is no weight (0 to 1000000)", weight);
+	}
+	for (int op = 0; op < WORKLOAD_OPS; op++) {
+		if (strlen(workload_op_names[op]) != length ||
+		    strncmp(workload_op_names[op], name, length) != 0)
+			continue;
+		mix->weights[op] += (uint32_t)value;
+		mix->total += (uint32_t)value;
+		return 0;
+	}
+	return err_set(-EINVAL,
+		       "mix: no operation '%.*s': get, put, insert, delete, add, exists, "
+		       "scan, rmw",
+		       (int)length, name);
+}
+
+int workload_mix_parse(const char *text, struct workload_mix *ret_mix)
+{
+	struct workload_mix mix = {.only = -1};
+	const char *at = text;
+
+	for (;;) {
+		size_t item = strcspn(at, ","), name = strcspn(at, "=,");
+		int ret = mix_add(&mix, at, name, name < item ? at + name + 1 : NULL);
+
+		if (ret < 0)
+			return ret;
+		if (at[item] == 0)
+			break;
+		at += item + 1;
+	}
+	if (mix.total == 0)
+		return err_set(-EINVAL, "mix '%s': no operation has a weight above 0", text);
+	for (int op = 0; op < WORKLOAD_OPS; op++) {
+		if (mix.weights[op] == mix.total)
+			mix.only = op;
+	}
+	*ret_mix = mix;
+	return 0;
+}
+
 int workload_picker_init(const struct workload *workload, uint64_t seed,
 			 struct workload_picker *ret_picker)
 {
 	struct workload_picker picker = {.random = seed, .keys = workload->keys};
-	uint64_t scatter = 2654435761u; /* a prime: a permutation unless keys is a multiple of it */
+	/* a prime: a permutation unless keys is a multiple of it */
+	uint64_t scatter = workload->latest ? 1 : 2654435761u;
 	uint32_t *sequence;
 	struct zipf zipf;
 
@@ -160,4 +191,23 @@ void workload_picker_free(struct workload_picker *picker)
 void workload_key_prepare(uint8_t *ret_key)
 {
 	memset(ret_key, 'x', WORKLOAD_KEY_MAX);
+}
+
+bool workload_key_parse(const struct workload *workload, const uint8_t *key, size_t key_bytes,
+			uint64_t *ret_id)
+{
+	static const char digits[] = "0123456789abcdef";
+	uint64_t id = 0;
+
+	if (key_bytes != workload->key_size)
+		return false;
+	for (unsigned int i = 0; i < 16 && i < key_bytes; i++) {
+		const char *digit = memchr(digits, key[i], 16);
+
+		if (!digit)
+			return false;
+		id |= (uint64_t)(digit - digits) << 4 * i;
+	}
+	*ret_id = id;
+	return true;
 }

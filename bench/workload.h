@@ -17,6 +17,8 @@
 #define WORKLOAD_KEY_MIN   6u /* 24 bits: 4 million items in each space */
 #define WORKLOAD_KEY_MAX   1024u
 #define WORKLOAD_VALUE_MAX (16u << 20)
+#define WORKLOAD_SCAN_KEYS 100u
+#define WORKLOAD_SIZES     1024u /* a power of two */
 
 enum workload_space { WORKLOAD_LOADED = 0, WORKLOAD_FRESH = 1, WORKLOAD_COUNTER = 2 };
 
@@ -27,6 +29,8 @@ enum workload_op {
 	WORKLOAD_DELETE, /* a loaded key; inserted again */
 	WORKLOAD_ADD,    /* to a counter */
 	WORKLOAD_EXISTS,
+	WORKLOAD_SCAN, /* up to WORKLOAD_SCAN_KEYS keys from a random place, with their values */
+	WORKLOAD_RMW,  /* a get and a put of the same key */
 	WORKLOAD_OPS
 };
 
@@ -34,19 +38,26 @@ extern const char *const workload_op_names[WORKLOAD_OPS];
 
 struct workload {
 	uint64_t keys; /* loaded ones */
-	uint32_t key_size, value_size;
-	double theta; /* 0: uniform; else zipf's, above 0 and below 1 */
+	uint32_t key_size;
+	uint32_t value_size;   /* the largest; an item's own: workload_value_bytes() */
+	uint32_t value_spread; /* the smallest is so much less; 0: all have the same size */
+	bool value_zipf;       /* small ones are frequent: the n-th size comes 1/n times as often */
+	double theta;          /* 0: uniform; else zipf's, above 0 and below 1 */
+	bool latest;           /* zipf, and picks are ranks: 0 is the item that came last */
 	bool chain; /* the next item depends on the value read before: no two operations overlap in
 		       the CPU */
 	uint64_t id_mask;
 	unsigned int space_shift;
+	uint32_t value_sizes[WORKLOAD_SIZES]; /* value_zipf: quantiles */
 };
 
 /* Weights of one stream of operations. */
 struct workload_mix {
 	uint32_t weights[WORKLOAD_OPS];
 	uint32_t total;
-	int only; /* the one operation with a weight, or -1 */
+	int only;     /* the one operation with a weight, or -1 */
+	bool replays; /* the operations are those of a trace; weights: 1 for what occurs */
+	bool grows;   /* inserts are no pairs with deletes: they add keys until the step ends */
 };
 
 /* One worker's source of items. */
@@ -142,35 +153,57 @@ static inline void workload_key(uint64_t id, uint8_t *ret_key)
 	memcpy(ret_key + 8, &high, 8);
 }
 
+/* The way back, from a key that may be anyone's: is it one of ours? */
+bool workload_key_parse(const struct workload *workload, const uint8_t *key, size_t key_bytes,
+			uint64_t *ret_id);
+
 /* The first word of an item's value. */
 static inline uint64_t workload_check_word(uint64_t id)
 {
 	return (id ^ 0x5441524e62656e63ull) * 0xd6e8feb86659fd93ull;
 }
 
+/* The size of an item's value: it follows from the item, so that it can be checked, too. */
+static inline uint32_t workload_value_bytes(const struct workload *workload, uint64_t id)
+{
+	uint64_t state = id, random;
+
+	if (__builtin_expect(workload->value_spread == 0, 1))
+		return workload->value_size;
+	random = workload_random(&state);
+	if (workload->value_zipf)
+		return workload->value_sizes[random % WORKLOAD_SIZES];
+	return workload->value_size - (uint32_t)workload_below(random, workload->value_spread + 1u);
+}
+
+/* The mean of these sizes. */
+uint32_t workload_value_mean(const struct workload *workload);
+
 /* Makes a value: the check word, then a number that tells writes apart; the buffer's rest stays as
- * it is. */
+ * it is. It has 16 bytes more than the largest value. */
 static inline void workload_value(const struct workload *workload, uint64_t id, uint64_t write,
 				  uint8_t *ret_value)
 {
 	uint64_t word = workload_check_word(id);
+	uint32_t bytes = workload_value_bytes(workload, id);
 
-	if (workload->value_size >= 16) {
+	if (bytes >= 16) {
 		memcpy(ret_value, &word, 8);
 		memcpy(ret_value + 8, &write, 8);
 	} else {
-		memcpy(ret_value, &word, workload->value_size < 8 ? workload->value_size : 8);
+		memcpy(ret_value, &word, bytes < 8 ? bytes : 8);
 	}
 }
 
-/* Is this the value of that item? */
+/* Is this the value of that item? The caller has looked at its size. */
 static inline bool workload_verify(const struct workload *workload, uint64_t id,
 				   const uint8_t *value)
 {
 	uint64_t word = workload_check_word(id), found;
+	uint32_t bytes = workload_value_bytes(workload, id);
 
-	if (__builtin_expect(workload->value_size < 8, 0))
-		return memcmp(value, &word, workload->value_size) == 0;
+	if (__builtin_expect(bytes < 8, 0))
+		return memcmp(value, &word, bytes) == 0;
 	memcpy(&found, value, 8);
 	return found == word;
 }
