@@ -38,7 +38,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		return 0;
 	which = *data++;
 	size--;
-	switch (which % 6) {
+	switch (which % 8) {
 	case 0:
 		ROUND_TRIP(struct wire_request, wire_request, WIRE_REQUEST_BYTES);
 		break;
@@ -53,6 +53,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		break;
 	case 4:
 		ROUND_TRIP(struct wire_rpc_reply, wire_rpc_reply, WIRE_RPC_REPLY_BYTES);
+		break;
+	case 6:
+		ROUND_TRIP(struct wire_region_request, wire_region_request, WIRE_REGION_BYTES);
+		break;
+	case 7:
+		ROUND_TRIP(struct wire_region_reply, wire_region_reply, WIRE_REGION_BYTES);
 		break;
 	case 5:
 		if (wire_control_decode(data, size, &flags, &text, &bytes) == 0 &&

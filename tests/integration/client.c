@@ -2,21 +2,25 @@
 /*
  * client.c - a client that checks itself, for test-clients.py
  *
- *	client URI ID OPERATIONS [no-adds] [until-error]
+ *	client URI ID OPERATIONS [no-adds] [until-error | outlive [kept]]
  *
  * Does random operations on keys of its own, whose value it knows, and on keys that other clients
  * write, too; each value says who wrote it and is checked as a whole. Prints "started", then in the
  * end what it has done as one JSON object. A wrong value or an unexpected error ends it with exit
  * code 1 and a line on standard error. until-error: it goes on until a call fails, and says how
- * that and the calls after it failed.
+ * that and the calls after it failed. outlive: it goes on until its standard input ends, whatever
+ * becomes of the daemon, and says how often what happened; kept: the pool outlives the daemon, and all
+ * values with it.
  */
 #include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
+#include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <tarn/tarn.h>
 
@@ -30,6 +34,7 @@
 #define PATTERN     251u /* a prime: torn values do not fit together by chance */
 #define MAGIC       0x74736554u
 #define DELETED     UINT64_MAX
+#define UNKNOWN     (UINT64_MAX - 1) /* ambiguous, or perhaps of an earlier pool */
 
 struct header {
 	uint32_t magic, id;
@@ -41,7 +46,9 @@ struct client {
 	struct tarn_session *session;
 	uint32_t id;
 	unsigned int seed;
-	bool no_adds, until_error;
+	bool no_adds, until_error, outlive, kept;
+	uint64_t reconnects; /* as last seen */
+	uint64_t ambiguous, not_connected, longest_ms;
 	uint64_t sequence;            /* of the last value written */
 	uint64_t own[OWN_KEYS];       /* sequence of the value that must be there, or DELETED */
 	uint64_t shared[SHARED_KEYS]; /* the last one put */
@@ -321,7 +328,7 @@ static void report(struct client *c)
 	json_decref(document);
 }
 
-/* After a failure each kind of call must fail, too, and soon. */
+/* After a failure: how each kind of call ends, and how soon. */
 static void report_failures(struct client *c, int status, uint64_t ns)
 {
 	json_t *array = json_array();
@@ -352,11 +359,137 @@ static void report_failures(struct client *c, int status, uint64_t ns)
 	json_decref(array);
 }
 
+/* ---- outlive ---- */
+
+/* Has the session connected again? Then, unless it is kept, the pool is a new one, and empty. */
+static bool new_pool(struct client *c)
+{
+	struct tarn_session_stats stats = {.size = sizeof(stats)};
+
+	if (tarn_session_get_stats(c->session, &stats) < 0)
+		wrong(c, tarn_last_error_text());
+	if (stats.reconnects == c->reconnects)
+		return false;
+	c->reconnects = stats.reconnects;
+	return !c->kept;
+}
+
+static void check_outlived_get(struct client *c, uint32_t key, int status, uint64_t bytes)
+{
+	struct header header = {0};
+	const char *problem = status == 0 ? check_value(c->value, bytes, key, &header) : NULL;
+
+	if (problem != NULL)
+		wrong(c, problem);
+	if (c->own[key] == UNKNOWN)
+		return;
+	if (status == -TARN_ENOTFOUND && c->own[key] != DELETED)
+		wrong(c, "it is gone, but was not deleted");
+	if (status == 0 && (c->own[key] != header.sequence || header.id != c->id))
+		wrong(c, "not the last value");
+}
+
+/* A call on a key of its own: it works, or fails in one of the ways in which it may. */
+static int outlive_one(struct client *c)
+{
+	struct tarn_item item = TARN_ITEM_INIT;
+	uint32_t key = below(c, OWN_KEYS), kind = below(c, 10), length;
+	uint64_t begin_ns, ms;
+	bool changed;
+	int status;
+
+	name_key(c,
+		 kind < 5   ? "get"
+		 : kind < 8 ? "put"
+		 : kind < 9 ? "delete"
+			    : "add",
+		 kind < 9 ? "own" : "counter", key);
+	length = kind >= 5 && kind < 8 ? make_value(c, key) : 0;
+	begin_ns = clock_now_ns();
+	if (kind < 5)
+		status = tarn_get(c->session, c->key, strlen(c->key), c->value, VALUE_MAX, &item);
+	else if (kind < 8)
+		status = tarn_put(c->session, c->key, strlen(c->key), c->value, length, NULL, NULL);
+	else if (kind < 9)
+		status = tarn_delete(c->session, c->key, strlen(c->key));
+	else
+		status = tarn_add(c->session, c->key, strlen(c->key), 1, NULL);
+	ms = (clock_now_ns() - begin_ns) / 1000000;
+	c->longest_ms = ms > c->longest_ms ? ms : c->longest_ms;
+	changed = new_pool(c);
+	for (uint32_t i = 0; i < OWN_KEYS && changed; i++)
+		c->own[i] = UNKNOWN;
+	if (status == -TARN_ESESSION || status == -TARN_ETIMEOUT ||
+	    (status == -TARN_EAMBIGUOUS && kind >= 5)) {
+		*(status == -TARN_EAMBIGUOUS ? &c->ambiguous : &c->not_connected) += 1;
+		if (status == -TARN_EAMBIGUOUS && kind < 9)
+			c->own[key] = UNKNOWN;
+		return 0;
+	}
+	if (status == -TARN_EPOOLFULL) {
+		clock_sleep_ns(10000000);
+		return 0;
+	}
+	if (status < 0 && status != -TARN_ENOTFOUND)
+		return status;
+	if (kind < 5)
+		check_outlived_get(c, key, status, item.value_bytes);
+	else if (kind < 8 && !changed)
+		c->own[key] = c->sequence;
+	else if (kind < 9 && !changed)
+		c->own[key] = DELETED;
+	return 0;
+}
+
+static bool input_ended(void)
+{
+	struct pollfd p = {.fd = STDIN_FILENO, .events = POLLIN};
+
+	return poll(&p, 1, 0) > 0;
+}
+
+/* All that this client has written, in the end. */
+static void check_outlived(struct client *c)
+{
+	for (uint32_t key = 0; key < OWN_KEYS; key++) {
+		struct tarn_item item = TARN_ITEM_INIT;
+		int status;
+
+		name_key(c, "last get", "own", key);
+		status = tarn_get(c->session, c->key, strlen(c->key), c->value, VALUE_MAX, &item);
+		if (status < 0 && status != -TARN_ENOTFOUND)
+			wrong(c, tarn_last_error_text());
+		check_outlived_get(c, key, status, item.value_bytes);
+	}
+}
+
+static int outlive(struct client *c)
+{
+	json_t *document;
+
+	for (; !input_ended(); c->operations++) {
+		int status = outlive_one(c);
+
+		if (status < 0)
+			return wrong(c, tarn_last_error_text());
+	}
+	if (c->kept)
+		check_outlived(c);
+	document = json_pack("{s:I, s:I, s:I, s:I, s:I}", "operations", (json_int_t)c->operations,
+			     "reconnects", (json_int_t)c->reconnects, "ambiguous",
+			     (json_int_t)c->ambiguous, "not_connected",
+			     (json_int_t)c->not_connected, "longest_ms", (json_int_t)c->longest_ms);
+	json_dumpf(document, stdout, JSON_COMPACT);
+	puts("");
+	json_decref(document);
+	return 0;
+}
+
 static int open_session(struct client *c, const char *uri)
 {
 	struct tarn_options options = TARN_OPTIONS_INIT;
 
-	options.timeout_ms = c->until_error ? 2000 : 60000;
+	options.timeout_ms = c->outlive ? 1000 : c->until_error ? 2000 : 60000;
 	return tarn_session_open(uri, &options, &c->session);
 }
 
@@ -394,6 +527,8 @@ int main(int argc, char **argv)
 	for (int i = 4; i < argc; i++) {
 		c.no_adds |= strcmp(argv[i], "no-adds") == 0;
 		c.until_error |= strcmp(argv[i], "until-error") == 0;
+		c.outlive |= strcmp(argv[i], "outlive") == 0;
+		c.kept |= strcmp(argv[i], "kept") == 0;
 	}
 	for (uint32_t i = 0; i < OWN_KEYS; i++)
 		c.own[i] = DELETED;
@@ -404,7 +539,7 @@ int main(int argc, char **argv)
 		return wrong(&c, tarn_last_error_text());
 	puts("started");
 	fflush(stdout);
-	status = play(&c, strtoull(argv[3], NULL, 10));
+	status = c.outlive ? outlive(&c) : play(&c, strtoull(argv[3], NULL, 10));
 	tarn_session_close(c.session);
 	json_decref(c.once);
 	free(c.value);

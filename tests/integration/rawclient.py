@@ -12,9 +12,9 @@ import time
 
 MAGIC, CONTROL_MAGIC = 0x4E524154, 0x43524154
 REASONS = {1: "version", 2: "no_pool", 3: "no_key", 4: "unknown_key", 5: "bad_mac", 6: "time", 7: "role", 8: "clients",
-           9: "shutdown", 10: "malformed", 11: "internal"}
+           9: "shutdown", 10: "malformed", 11: "internal", 12: "busy", 13: "replay", 14: "address", 15: "transport"}
 READONLY = 1
-PING, PAGE, ADD, NUMBER = 1, 2, 3, 4
+PING, PAGE, ADD, NUMBER, CAS, FAA, REGION = 1, 2, 3, 4, 5, 6, 7
 
 # XXH3 64 of the names used in tests; there is no xxhash in Python's library.
 POOLS = {"main": 0x49DE89CB7AF55EE5, "a": 0xE6C632B61E964E1F, "b": 0x575A0B1C44D8843F, "nothing": 0x92A0687FBE045FEE}
@@ -33,9 +33,10 @@ def connect(path, timeout=20):
             time.sleep(0.01)
 
 
-def request(pool, flags=0, versions=(1, 1), key_id=b"", secret=None, time_ms=None, magic=MAGIC):
+def request(pool, flags=0, versions=(1, 1), key_id=b"", secret=None, time_ms=None, magic=MAGIC, nonce=None):
     time_ms = int(time.time() * 1000) if time_ms is None else time_ms
-    head = struct.pack("<IBBHQ8sQQ", magic, *versions, flags, pool, key_id, time_ms, 99)
+    nonce = int.from_bytes(os.urandom(8), "little") if nonce is None else nonce
+    head = struct.pack("<IBBHQ8sQQ", magic, *versions, flags, pool, key_id, time_ms, nonce)
     mac = hashlib.blake2b(head, key=secret, digest_size=16).digest() if secret else bytes(16)
     return head + mac
 
@@ -119,6 +120,9 @@ class Control:
 
     def ask(self, what):
         return self.ask_text(json.dumps({"get": what}).encode())
+
+    def kill(self, **which):
+        return self.ask_text(json.dumps({"kill": which}).encode())
 
     def close(self):
         self.sock.close()

@@ -12,7 +12,7 @@ import tempfile
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from tarntest import BUILD, PATIENCE, TARN, TARND, Daemon, run, tarn_json  # noqa: E402
+from tarntest import BUILD, FABRIC, PATIENCE, TARN, TARND, Daemon, freeze, parse, run, socket_only, tarn, tarn_json  # noqa: E402
 
 CLIENT = os.path.join(BUILD, "tests/integration/client")
 POOL = "size = 256M\nhugepages = off\n"
@@ -200,9 +200,123 @@ def test_killed_clients():
         check_own(read_all(daemon), check)
 
 
+def pool_stats(daemon):
+    return tarn_json("-u", daemon.uri, "stats")["pools"][0]
+
+
+def wait_swept(daemon):
+    """Until nothing is left of the dead: no page, and no block (with no client there, a candidate is a leak); then the stats."""
+    deadline = time.monotonic() + 4 * PATIENCE
+    while True:
+        pool = pool_stats(daemon)
+        check = tarn("--json", "pool", "check", daemon.control, check=None)
+        leaked = parse(check.stdout)["candidate_blocks"] if check.returncode == 0 else 1
+        if pool["clients"] == pool["orphan_pages"] == pool["pages"]["slab"] == leaked == 0:
+            return pool
+        assert time.monotonic() < deadline, (pool, check)
+        time.sleep(0.2)
+
+
+PAGE = 256 * 1024
+
+
+def blocks_reached(values):
+    """Of these keys: a block each, and of what does not fit into one (header and key with it) the pieces."""
+    large = [len(value) for key, value in values.items() if 48 + (len(key) + 7) // 8 * 8 + len(value) > PAGE]
+    return len(values) + sum((length + PAGE - 1) // PAGE for length in large)
+
+
+def test_two_hundred_kills():
+    """SIGKILL in the middle of puts: each block that nothing reaches comes back, and each page of the dead."""
+    with Daemon(POOL + "max_clients = 16\n") as daemon:
+        rng = random.Random(2)
+        daemon.tarn("put", "k", "v")
+        # Over RDMA fewer: a process takes longer to begin, and a death to be noticed.
+        for wave in range(5 if FABRIC else 25):
+            while len(tarn_json("-u", daemon.uri, "clients")["clients"]) > 8:
+                time.sleep(0.05)
+            victims = [start(daemon, 1000 + 8 * wave + client, "until-error") for client in range(8)]
+            for victim in victims:
+                wait_started(victim)
+            for victim in victims:
+                time.sleep(rng.uniform(0, 0.02))
+                victim.kill()
+            for victim in victims:
+                _, err = victim.communicate()
+                assert err == b"", err
+        wait_swept(daemon)
+        values = read_all(daemon)
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            pool = pool_stats(daemon)
+            # as of the daemon's last walk over each page, which may have been before the sweep
+            in_use = sum(c["blocks_in_use"] for c in pool["classes"])
+            if in_use == blocks_reached(values) and pool["keys"] == len(values):
+                break
+            assert time.monotonic() < deadline, (in_use, blocks_reached(values), pool)
+            time.sleep(0.2)
+        assert pool["sweep"]["leaked_blocks"] > 0 and pool["sweep"]["orphans_freed"] > 0, pool["sweep"]
+        assert pool["pages"]["damaged"] == 0 and pool["recycling"]["damaged"] == 0
+        assert "no client has died" not in daemon.log()
+
+
+def test_full_pool_takes_what_the_dead_had():
+    """A put that waits for memory does not hold up the sweep that brings it."""
+    with Daemon("size = 16M\nhugepages = off\n") as daemon, tempfile.TemporaryDirectory() as folder:
+        for number in range(40):
+            with open(f"{folder}/{number}", "wb") as file:
+                file.write(bytes(500000))
+        victim = start(daemon, 1, "no-adds", "until-error")
+        wait_started(victim)
+        time.sleep(0.1)
+        victim.kill()
+        victim.communicate()
+        answer = tarn_json("-u", daemon.uri, "--timeout", "30s", "import", folder, check=1)
+        assert answer["error"]["name"] == "TARN_EPOOLFULL", answer
+        pool = pool_stats(daemon)
+        assert pool["orphan_pages"] == 0, pool
+
+
+@socket_only("an application that is stopped does not stop its adapter")
+def test_stopped_client_holds_up_the_sweep():
+    """What a dead client has left waits for one that is stopped; the stats name it; then it comes back."""
+    with Daemon(POOL) as daemon:
+        stopped, victim = (start(daemon, client, "until-error") for client in (1, 2))
+        wait_started(stopped)
+        wait_started(victim)
+        # Both have put something, and so have pages; they report once a second.
+        deadline = time.monotonic() + PATIENCE
+        while len([c for c in tarn_json("-u", daemon.uri, "clients")["clients"] if (c["operations"] or {}).get("puts", 0) > 0]) < 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert freeze(stopped)
+        try:
+            victim.kill()
+            victim.communicate()
+            deadline = time.monotonic() + PATIENCE
+            while not (waits := pool_stats(daemon)["sweep"]["waits_for"]):
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+            assert waits["pid"] == stopped.pid, waits
+            time.sleep(2)
+            pool = pool_stats(daemon)
+            assert pool["orphan_pages"] > 0 and pool["sweep"]["state"] == "waiting", pool
+            assert pool["sweep"]["waiting_ms"] >= 1500, pool
+        finally:
+            stopped.send_signal(signal.SIGCONT)
+        deadline = time.monotonic() + PATIENCE
+        while pool_stats(daemon)["orphan_pages"] > 0:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        stopped.kill()
+        stopped.communicate()
+
+
 GONE = ("TARN_ESESSION", "TARN_EAMBIGUOUS", "TARN_ETIMEOUT")
 LIMIT_MS = 2000  # of client.c with until-error
-SLACK_MS = 3000  # of a busy machine
+# Of a busy machine. An iWARP connection that is asked for and not answered (the daemon stops just then) can not be taken
+# back: the kernel holds the caller until it gives up itself, after 10 s.
+SLACK_MS = 12000 if FABRIC == "siw" else 3000
 
 
 def failures_of(process):
@@ -216,11 +330,11 @@ def failures_of(process):
 
 
 def check_gone(process):
-    """The daemon is gone for good: what is on its way may be open, after that each call says so at once."""
+    """The daemon is gone for good: what is on its way may be open, after that each call tries until its time limit."""
     failures = failures_of(process)
     assert failures[0]["name"] in GONE, failures
     for failure in failures[1:]:
-        assert failure["name"] == "TARN_ESESSION" and failure["ms"] < SLACK_MS, failures
+        assert failure["name"] == "TARN_ESESSION" and failure["ms"] > LIMIT_MS / 2, failures
 
 
 def test_killed_daemon():
@@ -241,6 +355,121 @@ def test_killed_daemon():
         daemon.tarn("put", "k", "v")
 
 
+def outlive(daemon, client):
+    """A client that goes on whatever happens to the daemon, until end_outlive()."""
+    process = subprocess.Popen(
+        [CLIENT, daemon.uri, str(client), "0", "outlive"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    wait_started(process)
+    return process
+
+
+def wait_back(daemon, *processes):
+    """Until they are connected again; one that has ended says why."""
+    deadline = time.monotonic() + PATIENCE
+    while len(tarn_json("-u", daemon.uri, "clients")["clients"]) != len(processes):
+        for process in processes:
+            assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def end_outlive(process, stopped=False):
+    """stopped: SIGSTOP does not count for its calls' time limit."""
+    report = finish(process)  # closes its standard input
+    assert stopped or report["longest_ms"] < OUTLIVE_LIMIT_MS + SLACK_MS, report
+    return report
+
+
+OUTLIVE_LIMIT_MS = 1000  # of client.c with outlive
+
+
+def test_daemon_killed_and_started_again():
+    """Clients go on without being started again: no call takes longer than its limit, none returns what is not so."""
+    with Daemon(POOL) as daemon:
+        processes = [outlive(daemon, client) for client in range(3)]
+        for outage in (0, 0.3, 2.5):
+            wait_back(daemon, *processes)
+            time.sleep(0.5)
+            daemon.kill()
+            time.sleep(outage)
+            daemon.start()
+        # All are back; then they work for a while.
+        wait_back(daemon, *processes)
+        time.sleep(0.5)
+        reports = [end_outlive(process) for process in processes]
+        for report in reports:
+            assert report["reconnects"] >= 3, report
+            # The long outage is longer than a call may take.
+            assert report["not_connected"] >= 1, report
+            assert report["operations"] > 50, report
+
+
+def test_idle_client_comes_back():
+    """A client that makes no calls is connected again in the background, with the daemon there again."""
+    with Daemon(POOL) as daemon:
+        process = outlive(daemon, 1)
+        assert freeze(process)
+        try:
+            daemon.kill()
+            daemon.start()
+        finally:
+            process.send_signal(signal.SIGCONT)
+        wait_back(daemon, process)
+        assert end_outlive(process, stopped=True)["reconnects"] >= 1
+        wait_clients(daemon, 0)
+        holder = subprocess.Popen(
+            [TARN, "-u", daemon.uri, "put", "k"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        wait_clients(daemon, 1)
+        daemon.kill()
+        daemon.start()
+        wait_back(daemon, holder)
+        _, err = holder.communicate(b"value", timeout=PATIENCE)
+        assert holder.returncode == 0, err
+        assert daemon.tarn("get", "k").stdout == b"value"
+
+
+def write_key(path, secret):
+    with open(path, "w") as file:
+        file.write(f"ada write {secret}\n")
+    os.chmod(path, 0o600)
+
+
+def test_key_changed_while_away():
+    """The key is another one when the daemon is back: calls say so at once, and work with the new key's file."""
+    with tempfile.TemporaryDirectory() as folder:
+        theirs, ours = os.path.join(folder, "daemon"), os.path.join(folder, "client")
+        for path in (theirs, ours):
+            write_key(path, "11" * 32)
+        os.environ["TARN_KEY_FILE"] = ours  # for the command, which asks whether the daemon is there
+        try:
+            with Daemon(POOL + f"auth = key\nkey_file = {theirs}\n") as daemon:
+                refused, patient = start(daemon, 1, "until-error"), outlive(daemon, 2)
+                wait_started(refused)
+                # It must not be on its way with the old key when the new daemon comes.
+                assert freeze(patient)
+                daemon.kill()
+                write_key(theirs, "22" * 32)
+                with open(daemon.log_path, "ab") as log:
+                    daemon.process = subprocess.Popen([TARND, "-c", daemon.config], stdin=subprocess.DEVNULL, stderr=log)
+                failures = failures_of(refused)
+                assert failures[0]["name"] in (*GONE, "TARN_EAUTH"), failures
+                for failure in failures[2:]:
+                    assert failure["name"] == "TARN_EAUTH" and failure["ms"] < LIMIT_MS, failures
+                # The file is read again: the client that has slept meanwhile does not even notice.
+                write_key(ours, "22" * 32)
+                patient.send_signal(signal.SIGCONT)
+                wait_back(daemon, patient)
+                time.sleep(0.3)
+                assert end_outlive(patient, stopped=True)["reconnects"] >= 1
+        finally:
+            del os.environ["TARN_KEY_FILE"]
+
+
 def test_stopped_daemon():
     """SIGTERM while clients work: tarnd ends, and the clients hear of it."""
     with Daemon(POOL) as daemon:
@@ -253,13 +482,14 @@ def test_stopped_daemon():
             check_gone(process)
 
 
+@socket_only("which call needs the daemon depends on the domain: tests/rdma/group_faults.py")
 def test_standing_daemon():
     """SIGSTOP: reads and writes by one-sided operations need no CPU of the daemon; what does times out."""
     with Daemon(POOL) as daemon:
         daemon.tarn("put", "k", "v")
         holder = start(daemon, 1, "until-error")
         wait_started(holder)
-        daemon.process.send_signal(signal.SIGSTOP)
+        assert freeze(daemon.process)
         try:
             # An add is a message: it is the first that fails.
             failures = failures_of(holder)

@@ -18,7 +18,8 @@ import time
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from rawclient import ADD, NUMBER, PAGE, PING, POOLS, READONLY, Client, Control, Refused, connect, ended, request  # noqa: E402
+from rawclient import (ADD, CAS, FAA, NUMBER, PAGE, PING, POOLS, READONLY, REGION, Client, Control, Refused, connect,  # noqa: E402
+                       ended, request)
 from tarntest import PATIENCE, TARND, Skip, run  # noqa: E402
 
 MAIN = POOLS["main"]
@@ -129,8 +130,7 @@ def test_stop_with_clients_and_ongoing_questions():
 
 def test_hangup_signal_does_not_end_it():
     with Tarnd() as tarnd:
-        tarnd.process.send_signal(signal.SIGHUP)
-        tarnd.wait_log("SIGHUP")
+        hangup(tarnd, "0 settings changed, 0 need a restart, 0 clients cut off")
         Client(tarnd.socket, MAIN).close()
 
 
@@ -228,6 +228,23 @@ def test_environment_of_the_check():
         assert ":3: [listen l] group = no-such-group" in text and "chmod 600" in text and "numa_node = 999" in text, text
 
 
+def test_what_can_not_be_a_pools_file():
+    with Tarnd(start=False) as tarnd:
+        for path, why in (
+            ("/proc/x", "/dev/shm"),
+            ("/sys/x", "/dev/shm"),
+            (tarnd.dir, "is a directory: name a file in it"),
+            ("/dev/null", "is not a regular file: choose another path"),
+            ("/nowhere/at/all", "its folder does not exist: make it"),
+        ):
+            tarnd.configure(f"[listen l]\npath = {{dir}}/s\n[pool main]\n{SMALL}file = {path}\n")
+            line = 4 + SMALL.count("\n")
+            code, text = tarnd.once("-t")
+            assert code == 6 and f":{line}: [pool main] file = {path}: " in text and why in text, (code, text)
+            code, text = tarnd.once()
+            assert code == 6 and f"file = {path}: " in text and why in text, (code, text)
+
+
 # ---- sockets ----
 
 
@@ -270,6 +287,22 @@ def test_other_things_at_the_path():
         assert code == 6 and "115 bytes" in text and "1 to 107" in text, (code, text)
 
 
+def test_rdma_listeners_are_checked():
+    with Tarnd(start=False) as tarnd:
+        tarnd.configure(f"[listen l]\npath = {{dir}}/s\nport = 7\n[listen r]\naddress = rdma.example.org\n[pool main]\n{SMALL}"
+                        "listen = l, x\natomics = nic\n")
+        code, text = tarnd.once()
+        lines = text.splitlines()
+        assert code == 6 and len(lines) == 4, (code, text)
+        assert [word for word in (":3: [listen l] port: is for RDMA", ":5: [listen r] address = rdma.example.org: is no address",
+                                  ":10: [pool main] listen: 'x': there is no such listener", ":11: [pool main] atomics = nic")
+                if word not in text] == [], text
+        tarnd.configure(f"[listen r]\ndevice = no-such-device\n[pool main]\n{SMALL}")
+        code, text = tarnd.once("-t")
+        assert code == 6 and ":2: [listen r] device = no-such-device: this machine has no such RDMA device" in text, (code, text)
+        assert "notice: " in text and "no unix listener" in text, text
+
+
 def test_socket_permissions():
     with Tarnd(f"[listen a]\npath = {{dir}}/s\n[listen b]\npath = {{dir}}/t\nmode = 0600\ngroup = daemon\n[pool main]\n{SMALL}"
                if os.geteuid() == 0 else
@@ -295,7 +328,7 @@ def test_socket_of_somebody_else_is_left():
 
 def test_handshake():
     with Tarnd() as tarnd:
-        client = Client(tarnd.socket, MAIN)
+        client = Client(tarnd.socket, MAIN, nonce=99)
         assert client.role == 2 and client.bytes == 8 << 20 and client.nonce == 99
         assert client.map()[:8] == b"TARNPOOL"
         try:
@@ -322,8 +355,9 @@ def test_read_only():
         except PermissionError:
             pass
         assert client.rpc(PING)[0] == 0
-        for kind in (PAGE, ADD, NUMBER):
+        for kind in (PAGE, ADD, NUMBER, CAS, FAA):
             assert client.rpc(kind)[0] == -1011
+        assert client.rpc(REGION)[0] == -1108  # shared memory has none
 
 
 def test_malformed_requests():
@@ -366,6 +400,190 @@ def test_keys():
         late = refused(tarnd.socket, secret=secret, key_id=b"ada", time_ms=1000)
         assert late.reason == "time" and abs(late.detail / 1000 - time.time()) < 60
         assert secret.hex()[:16] not in tarnd.log()
+
+
+KEYS = {"ada": bytes(range(32)), "bob": bytes(range(1, 33))}
+
+
+def write_keys(tarnd, *lines):
+    """`ada write`, or any other line."""
+    with open(f"{tarnd.dir}/keys", "w") as file:
+        for line in lines:
+            name = line.split()[0]
+            file.write(f"{line} {KEYS[name].hex()}\n" if name in KEYS and len(line.split()) == 2 else f"{line}\n")
+    os.chmod(f"{tarnd.dir}/keys", 0o600)
+
+
+@contextlib.contextmanager
+def keyed(*lines):
+    with Tarnd(start=False) as tarnd:
+        write_keys(tarnd, *lines)
+        tarnd.configure(f"[listen l]\npath = {{dir}}/s\n[pool main]\n{SMALL}auth = key\nkey_file = {{dir}}/keys\n")
+        tarnd.start()
+        yield tarnd
+
+
+def enter(tarnd, name, **options):
+    return Client(tarnd.socket, MAIN, secret=KEYS[name], key_id=name.encode(), **options)
+
+
+def send_request(path, packet):
+    """The answer to a request as it was written down."""
+    sock = connect(path)
+    sock.send(packet)
+    answer, ancillary, _, _ = sock.recvmsg(4096, socket.CMSG_SPACE(16))
+    for _, _, data in ancillary:
+        os.close(struct.unpack("i", data[:4])[0])
+    sock.close()
+    return answer
+
+
+def test_replayed_request():
+    with keyed("ada write", "bob write") as tarnd:
+        packet = request(MAIN, key_id=b"ada", secret=KEYS["ada"])
+        assert len(send_request(tarnd.socket, packet)) == 196
+        for _ in range(3):
+            answer = send_request(tarnd.socket, packet)
+            assert len(answer) == 32 and Refused(answer).reason == "replay" and Refused(answer).retry_ms == 0
+        # the same number of another key is another request
+        assert len(send_request(tarnd.socket, request(MAIN, key_id=b"bob", secret=KEYS["bob"],
+                                                      nonce=struct.unpack_from("<Q", packet, 32)[0]))) == 196
+        # altered, so that it is another one: then its MAC is wrong
+        altered = packet[:32] + bytes([packet[32] ^ 1]) + packet[33:]
+        assert Refused(send_request(tarnd.socket, altered)).reason == "bad_mac"
+        assert tarnd.pool()["handshakes_refused"] == {"replay": 3, "bad_mac": 1}
+        assert "used before" in tarnd.log()
+        # without keys nothing is signed, and who replays gains nothing
+    with Tarnd() as tarnd:
+        packet = request(MAIN)
+        assert [len(send_request(tarnd.socket, packet)) for _ in range(2)] == [196, 196]
+
+
+def hangup(tarnd, word):
+    """SIGHUP; the word comes in what is logged because of it."""
+    before = len(tarnd.log())
+    tarnd.process.send_signal(signal.SIGHUP)
+    wait(lambda: "reloaded" in tarnd.log()[before:] or "reload refused" in tarnd.log()[before:])
+    assert word in tarnd.log()[before:], f"no '{word}' in {tarnd.log()[before:]}"
+
+
+def test_revoked_keys():
+    with keyed("ada write", "bob write") as tarnd:
+        ada, bob, reader = enter(tarnd, "ada"), enter(tarnd, "bob"), enter(tarnd, "bob", flags=READONLY)
+        hangup(tarnd, "0 clients cut off")
+        assert ada.rpc(PING)[0] == 0 and bob.rpc(PING)[0] == 0
+        write_keys(tarnd, "ada write", "bob read")
+        hangup(tarnd, ", 1 clients cut off")
+        assert ended(bob.sock)
+        assert ada.rpc(PING)[0] == 0 and reader.rpc(PING)[0] == 0
+        assert "its key may only read now; the pool's memory stays mapped" in tarnd.log()
+        # its slot is kept as long as it has the memory
+        assert tarnd.pool()["clients"] == 3
+        bob.close()
+        wait(lambda: tarnd.pool()["clients"] == 2)
+        assert refused(tarnd.socket, key_id=b"bob", secret=KEYS["bob"]).reason == "role"
+        write_keys(tarnd, "ada write")
+        hangup(tarnd, ", 1 clients cut off")
+        assert ended(reader.sock)
+        assert refused(tarnd.socket, key_id=b"bob", secret=KEYS["bob"], flags=READONLY).reason == "unknown_key"
+        write_keys(tarnd, f"ada write {KEYS['bob'].hex()}", "bob read")
+        hangup(tarnd, "another secret")
+        assert ended(ada.sock)
+        assert refused(tarnd.socket, key_id=b"ada", secret=KEYS["ada"]).reason == "bad_mac"
+        ada = Client(tarnd.socket, MAIN, key_id=b"ada", secret=KEYS["bob"])
+        assert ada.rpc(PING)[0] == 0
+        assert tarnd.stats()["daemon"]["clients_expelled"] == 3
+
+
+def test_broken_key_file_keeps_the_keys():
+    with keyed("ada write", "bob write") as tarnd:
+        ada = enter(tarnd, "ada")
+        write_keys(tarnd, "bob write", "ada wrong secret")
+        hangup(tarnd, "everything stays as it was")
+        assert f"{tarnd.dir}/keys:2: role 'wrong' of key 'ada'" in tarnd.log(), tarnd.log()
+        os.chmod(f"{tarnd.dir}/keys", 0o644)
+        hangup(tarnd, "chmod 600")
+        os.unlink(f"{tarnd.dir}/keys")
+        hangup(tarnd, "No such file")
+        assert ada.rpc(PING)[0] == 0 and enter(tarnd, "ada").rpc(PING)[0] == 0 and enter(tarnd, "bob").rpc(PING)[0] == 0
+        write_keys(tarnd, "bob write")
+        hangup(tarnd, ", 1 clients cut off")
+        assert ended(ada.sock)
+
+
+def test_kill():
+    with Tarnd(f"[listen l]\npath = {{dir}}/s\n[pool a]\n{SMALL}[pool b]\n{SMALL}") as tarnd:
+        control = Control(tarnd.socket)
+        a, b, other = (Client(tarnd.socket, POOLS[name]) for name in "aba")
+        assert a.client_id == b.client_id == 1 and other.client_id == 2
+        assert "several pools" in control.kill(client=1)["error"]["text"]
+        for which in ({}, {"client": "1"}, {"client": 1.5}, {"client": -1}, {"client": 99}, {"client": 2**40},
+                      {"client": 1, "pool": "c"}, {"client": 1, "pool": 3}):
+            assert "text" in control.kill(**which)["error"], which
+        assert "error" in control.ask_text(b'{"kill": 1}')
+        killed = control.kill(client=1, pool="b")["killed"]
+        assert killed["pool"] == "b" and killed["client_id"] == 1 and killed["transport"] == "shm"
+        assert ended(b.sock)
+        assert a.rpc(PING)[0] == 0
+        assert "no such client" in control.kill(client=3)["error"]["text"]
+        control.kill(client=2)
+        assert ended(other.sock)
+        assert "no such client" in control.kill(client=2)["error"]["text"]  # it is not gone, but cut off
+        assert f"uid {os.getuid()} has asked for it" in tarnd.log()
+        assert tarnd.stats()["daemon"]["clients_expelled"] == 2
+        other.close()
+        wait(lambda: tarnd.pool(0)["clients"] == 1)
+
+
+def test_kill_is_not_for_everybody():
+    if os.geteuid() != 0:
+        raise Skip("needs root to be somebody else")
+    with Tarnd(f"[listen l]\npath = {{dir}}/s\nmode = 0777\n[pool main]\n{SMALL}") as tarnd:
+        client = Client(tarnd.socket, MAIN)
+        read, write = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.setgid(65534)
+            os.setuid(65534)
+            answer = Control(tarnd.socket).kill(client=client.client_id)
+            os.write(write, answer["error"]["name"].encode())
+            os._exit(0)
+        os.waitpid(child, 0)
+        assert os.read(read, 100) == b"EPERM"
+        assert client.rpc(PING)[0] == 0
+        assert tarnd.stats()["daemon"]["clients_expelled"] == 0
+
+
+def test_listeners_of_pools():
+    with Tarnd(f"[listen l]\npath = {{dir}}/s\n[listen m]\npath = {{dir}}/t\n[pool a]\n{SMALL}listen = l\n[pool b]\n{SMALL}"
+               ) as tarnd:
+        Client(tarnd.socket, POOLS["a"]).close()
+        here = Client(f"{tarnd.dir}/t", POOLS["b"])
+        assert refused(f"{tarnd.dir}/t", POOLS["a"]).reason == "transport"
+        assert "is not offered at listener m" in tarnd.log()
+        pools = {pool["name"]: pool for pool in Control(tarnd.socket).ask("pools")["pools"]}
+        assert pools["a"]["listeners"] == ["l"] and pools["b"]["listeners"] == ["l", "m"]
+        assert pools["a"]["atomics"] == "cpu"
+        listed = [c for c in Control(tarnd.socket).ask("clients")["clients"] if c["pool"] == "b"][0]
+        assert (listed["listener"], listed["transport"], listed["client_id"]) == ("m", "shm", here.client_id)
+
+
+def test_atomics_by_message():
+    with Tarnd() as tarnd:
+        client = Client(tarnd.socket, MAIN)
+        memory = client.map()
+        last = client.bytes - 8
+        assert client.rpc(CAS, struct.pack("<QQq", last, 0, 5)) == (0, 0, 0)
+        assert client.rpc(CAS, struct.pack("<QQq", last, 0, 6)) == (0, 0, 5)
+        assert client.rpc(FAA, struct.pack("<QQq", last, 0, -7)) == (0, 0, 5)
+        assert struct.unpack_from("<q", memory, last)[0] == -2
+        before = memory[:4096]
+        for offset in (0, 48, 1024, 4095, 4088, last + 1, client.bytes, 2**64 - 8):
+            for kind in (CAS, FAA):
+                assert client.rpc(kind, struct.pack("<QQq", offset, 0, 1))[0] == -1108, (kind, offset)
+        assert memory[:1024] == before[:1024] and memory[1032:4096] == before[1032:]
+        rpcs = tarnd.pool()["rpcs"]
+        assert rpcs["cas"] == 10 and rpcs["faa"] == 9, rpcs
 
 
 def test_max_clients():
@@ -471,12 +689,12 @@ def test_client_that_sends_garbage_is_expelled_but_kept_until_it_goes():
 def test_client_that_does_not_read_replies_is_dropped():
     with Tarnd() as tarnd:
         client, other = Client(tarnd.socket, MAIN), Client(tarnd.socket, MAIN)
-        client.sock.settimeout(PATIENCE)
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError, TimeoutError):
-            end = time.monotonic() + 20
-            client.sock.settimeout(1)
-            while time.monotonic() < end:
-                client.sock.send(client.message(PING))
+        client.sock.settimeout(1)
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            end = time.monotonic() + PATIENCE
+            while "does not read the replies" not in tarnd.log() and time.monotonic() < end:
+                with contextlib.suppress(TimeoutError):
+                    client.sock.send(client.message(PING))
         assert "does not read the replies" in tarnd.log()
         assert other.rpc(PING)[0] == 0
         client.close()
@@ -604,4 +822,4 @@ def test_scribbled_pool_does_not_stop_the_daemon():
 
 
 if __name__ == "__main__":
-    run([value for name, value in list(globals().items()) if name.startswith("test_")])
+    run([value for name, value in list(globals().items()) if name.startswith("test_") and (not sys.argv[1:] or name in sys.argv[1:])])

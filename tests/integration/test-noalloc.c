@@ -319,7 +319,9 @@ static bool sanitized(void)
 static int skip(const char *why)
 {
 	printf("ok - no malloc, no lock and no system call per operation # SKIP %s\n", why);
-	return 0;
+	/* not by exit(): the wrappers above keep the leak checker from seeing what libnl still holds */
+	fflush(stdout);
+	_exit(0);
 }
 
 int main(int argc, char **argv)

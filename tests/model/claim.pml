@@ -21,7 +21,8 @@
  * Variants of the map READ:
  *  MAPFIRST     page word and free map READ in one post, before the CAS (saves one RTT)
  *  M_NOGEN      page word without generation
- * Mutations: M_NOCAS (page word written, not CASed), M_NOREPUSH (FIX_RING without pushing again)
+ * Mutations: M_NOCAS (page word written, not CASed), M_NOREPUSH (FIX_RING without pushing again), M_NOTICKET (a client takes
+ *  what the entry names, whatever ticket it carries: harmless, see FINDINGS.md)
  */
 #ifndef TICKETS
 #define TICKETS 4       /* attempts in all */
@@ -65,7 +66,7 @@ top:	if
 		fi;
 		p = ring[t % R];
 		if
-#ifdef FIX_RING
+#if defined(FIX_RING) && !defined(M_NOTICKET)
 		:: rseq[t % R] != t || p == NONE -> t = 0; p = 0; goto top      /* empty */
 #endif
 #ifdef EMPTY_TAIL

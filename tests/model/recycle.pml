@@ -39,6 +39,7 @@
  *  M_RETAGED     the new owner takes retired for aged      M_NOGEN       page word without generation
  *  M_ORDER       (1) samples the counts before the index   M_EVICTNOWAIT (2) ignores the daemon's evictions
  *  M_EARLYREUSE  id used again before the death is done    M_RECONNECT   new connection before the old is fenced
+ *  M_EARLYDATE   the scan looks at the clock first, then at the bytes (the daemon may stand still in between)
  */
 #ifdef FIXALL
 #ifndef NO_HB
@@ -387,12 +388,22 @@ inline aged(b)          /* S3 */
 }
 
 byte dseen = 0;         /* blocks of the full page that the scan has seen retired */
+#ifdef M_EARLYDATE
+bool dated = false, gde = false;        /* the scan has looked at the clock; was the reader active then */
+#endif
 proctype scan()         /* sec. 6, first point; sec. 7 */
 {
 	byte i, b;
 end:	do
+#ifdef M_EARLYDATE
+	:: atomic { pst == FULL && !dated -> dated = true; gde = rd_on }
+	:: atomic { dated && pst != FULL -> dated = false; gde = false }
+	:: atomic { dated && pst == FULL && (retd & (3-dseen)) != 0 ->
+		b = retd & (3-dseen); dseen = dseen | b; gwd = gwd | ((gde && rd_on) -> b : 0); b = 0; dated = false; gde = false;
+#else
 	:: atomic { pst == FULL && (retd & (3-dseen)) != 0 ->
 		b = retd & (3-dseen); dseen = dseen | b; gwd = gwd | (rd_on -> b : 0); b = 0;
+#endif
 #ifdef CTRFIXED
 		rs[1] = (fenced[1] -> 2 : 0); rs[2] = (fenced[2] -> 2 : 0)
 #endif

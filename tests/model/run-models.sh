@@ -106,9 +106,17 @@ pass claim FIX_RING MAPFIRST
 pass claim FIX_RING M_NOGEN
 FAIL claim EMPTY_TAIL
 FAIL claim EMPTY_NONE
+pass claim FIX_RING M_NOTICKET
 FAIL claim FIX_RING M_NOREPUSH
 FAIL claim FIX_RING MAPFIRST M_NOGEN
 FAIL claim FIX_RING M_NOCAS
+pass lock
+FAIL lock M_PATIENCE
+FAIL lock M_AFTER
+FAIL lock M_BEFORE
+FAIL lock M_ADDONE
+FAIL lock M_KEEP
+FAIL lock M_TAKEN
 pass recycle FIXALL REJOIN NOREADER
 FAIL recycle AS_WRITTEN
 FAIL recycle FIXALL HARM NO_HB
@@ -118,6 +126,7 @@ FAIL recycle FIXALL NO_IDLE
 FAIL recycle FIXALL NO_PART
 FAIL recycle FIXALL COUNTER NO_CTR
 FAIL recycle FIXALL M_NOGRACE
+FAIL recycle FIXALL M_EARLYDATE
 FAIL recycle FIXALL HARM M_NOQUIESCE
 FAIL recycle FIXALL HARM M_SWEEPOWNED
 FAIL recycle FIXALL HARM M_NOFENCE
@@ -125,12 +134,23 @@ FAIL recycle FIXALL M_RETAGED
 FAIL recycle FIXALL HARM M_NOGEN
 FAIL recycle FIXALL HARM M_ORDER
 FAIL recycle FIXALL HARM EVICT M_EVICTNOWAIT
+pass pages NOREADER
+pass pages NOREADER RESTART DEATHS=0
+FAIL pages HARM NOREADER M_HELD
+FAIL pages HARM NOREADER M_NOEXT
+FAIL pages HARM NOREADER M_OWNPAGE
+FAIL pages HARM NOREADER M_ONEWORD
+FAIL pages HARM NOREADER M_NOQUIESCE
+FAIL pages HARM NOREADER M_Q1
+FAIL pages HARM NOREADER RESTART DEATHS=0 M_FORGET
+FAIL pages HARM RESTART DEATHS=0 M_RESTED
 L
 }
 slow() { cat <<'L'
 pass kv C0A=ANY C0B=ANY C1A=ANY C1B=ANY PRESENT=1 CACHE LEFT
 pass kv REREAD C0A=ANY C0B=ANY C1A=ANY C1B=ANY LEFT
 pass kv C2A=PUT DEEP
+pass lock TMAX=5
 pass blocks NOWRAP MAXPUT=2
 pass blocks FIXAGE
 pass blocks FIXAGE CASES AGEMAX=20
@@ -150,6 +170,9 @@ pass recycle FIXALL DEATHS=2
 pass recycle FIXALL EVICT
 pass recycle FIXALL CONNLOSS
 pass recycle FIXALL REJOIN
+pass pages
+pass pages RESTART DEATHS=0
+pass pages NOREADER RESTART
 L
 }
 
@@ -202,9 +225,14 @@ reason() {
 	*:*'acceptance cycle'*) echo 'goes on for ever' ;;
 	recycle:*AGEDMASK* | recycle:*'(3-(inuse|retd)))|soff)==3'* | recycle:*'pst==0)||(soff==3'*) echo 'S4 leak' ;;
 	recycle:*'invalid end'*) echo 'S4 the sweep waits for ever' ;;
+	pages:*'retd)))|soff)==3'* | pages:*'pst[0]==0'*) echo 'S4 leak' ;;
+	pages:*rd_b*) echo 'S1 block in use handed out or written' ;;
+	pages:*held*'&&1) '*) echo 'S2 late "retired" on a block in other hands' ;;
 	recycle:*rd_b*) echo 'S1 block in use handed out or written' ;;
 	recycle:*held*'&&1) '*) echo 'S2 late "retired" on a block in other hands' ;;
 	recycle:*'&n)==0)'*) echo 'S3 block in use called aged' ;;
+	lock:*holds*) echo 'L1 two have the lock' ;;
+	lock:*known*) echo 'L2 the token was there before' ;;
 	claim:*owns*) echo 'C1 two owners' ;;
 	claim:*'inuse[p]&m'*) echo 'C2 block handed out twice' ;;
 	claim:*ring*) echo 'C3 page lost' ;;

@@ -8,6 +8,8 @@
  */
 #include "fabric-sim.h"
 
+#include "shadow.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -171,6 +173,21 @@ static bool make_late(struct sim_endpoint *ep, uint64_t offset, const uint8_t *d
 	return true;
 }
 
+/* A WRITE is about to begin. */
+static void watch(struct sim_endpoint *ep, const struct sim_flight *f)
+{
+	const struct layout_geometry *g = &ep->sim->geometry;
+	const struct fabric_request *r = &f->request;
+
+	if (r->opcode != FABRIC_WRITE)
+		return;
+	if (r->offset >= g->pages_offset)
+		shadow_write(ep->sim, ep->slot, r->offset);
+	else if (r->offset >= g->free_map_offset && r->offset < g->reference_map_offset)
+		shadow_map(ep->sim, ep->slot, r->offset,
+			   r->flags & FABRIC_INLINE ? f->data[0] : *(const uint8_t *)r->local);
+}
+
 /* One word of a READ or WRITE. */
 static void move_piece(struct sim_endpoint *ep, struct sim_flight *f)
 {
@@ -224,12 +241,39 @@ static void do_atomic(struct sim_endpoint *ep, struct sim_flight *f)
 	uint64_t was = sim_word(ep->sim, r->offset);
 
 	memcpy(r->local, &was, 8);
-	if (r->opcode == FABRIC_FAA)
+	if (r->opcode == FABRIC_FAA) {
+		shadow_add(ep->sim, "a client", r->offset);
 		sim_set_word(ep->sim, r->offset, was + r->operand);
-	else if (was == r->compare)
+	} else if (was == r->compare) {
 		sim_set_word(ep->sim, r->offset, r->operand);
+	}
 	f->done = f->pieces;
 	trace_flight(ep, f, was);
+}
+
+/* Section 5: an entry counts only for the ticket that it carries. A request has taken effect. */
+static void watch_ticket(struct sim_endpoint *ep, const struct fabric_request *r)
+{
+	const struct layout_geometry *g = &ep->sim->geometry;
+	uint64_t ring = layout_ring_offset(g, 1) - layout_ring_offset(g, 0),
+		 at = r->offset - g->ready_rings_offset,
+		 word = r->length == 8 ? *(uint64_t *)r->local : 0;
+	uint64_t misleading = ep->misleading;
+
+	/* with several operations at a time it is not told whose request comes next */
+	if (ep->sim->tuning.pipelined)
+		return;
+	ep->misleading = 0;
+	if (misleading && r->opcode == FABRIC_READ && r->offset == misleading)
+		shadow_misled(ep->sim, ep->slot, r->offset);
+	if (r->offset < g->ready_rings_offset || at >= LAYOUT_CLASSES * ring || r->length != 8)
+		return;
+	if (r->opcode == FABRIC_FAA)
+		ep->ticket = word;
+	else if (r->opcode == FABRIC_READ && at % ring >= LAYOUT_RING_ENTRIES &&
+		 layout_ring_ticket(word) != (uint32_t)ep->ticket &&
+		 layout_ring_page(word) < g->npages)
+		ep->misleading = layout_page_word_offset(g, layout_ring_page(word));
 }
 
 /*
@@ -267,7 +311,7 @@ static void pop_finished(struct sim_endpoint *ep)
 
 		ep->head = (ep->head + 1) % ep->size;
 		ep->count--;
-		if (f->last && f->cookie)
+		if (f->last && f->cookie && !ep->dead)
 			sim_complete(ep, &(struct fabric_completion){.cookie = f->cookie});
 	}
 }
@@ -302,6 +346,8 @@ void sim_step(struct sim_endpoint *ep)
 		/* long transfers in bigger steps: who looks at the single words of a free map? */
 		if (f->pieces > 64)
 			run = 1 + sim_below(ep->sim, f->pieces / 4);
+		if (f->done == 0)
+			watch(ep, f);
 		if (f->done == 0 && f->pieces > 1)
 			trace_flight(ep, f, 0);
 		for (; run && f->done < f->pieces; run--, f->done++)
@@ -311,6 +357,8 @@ void sim_step(struct sim_endpoint *ep)
 	}
 	if (f->done == f->pieces) {
 		f->finished = true;
+		if (f->request.opcode != FABRIC_WRITE)
+			watch_ticket(ep, &f->request);
 		pop_finished(ep);
 	}
 	maybe_freeze(ep);
@@ -320,7 +368,7 @@ uint64_t sim_ready(const struct sim_endpoint *ep)
 {
 	uint64_t ready;
 
-	if (!ep->count || ep->dead)
+	if (!ep->count || ep->fenced)
 		return SIM_NEVER;
 	ready = flight_at(ep, 0)->ready_ns;
 	return ready > ep->frozen_ns ? ready : ep->frozen_ns;
@@ -328,7 +376,7 @@ uint64_t sim_ready(const struct sim_endpoint *ep)
 
 bool sim_due(const struct sim_endpoint *ep)
 {
-	return ep->count && !ep->dead && !ep->sim->tuning.stoppable &&
+	return ep->count && !ep->fenced && !ep->sim->tuning.stoppable &&
 	       flight_at(ep, 0)->due_ns <= ep->sim->now_ns;
 }
 
@@ -382,7 +430,8 @@ static void cut(struct sim_endpoint *ep)
 			sim->late[kept++] = sim->late[i];
 	sim->late_count = kept;
 	ep->count = 0;
-	ep->rpc.state = SIM_RPC_NONE;
+	ep->message_count = 0;
+	ep->fenced = true;
 }
 
 void sim_kill(struct sim *sim, unsigned client)
@@ -390,9 +439,12 @@ void sim_kill(struct sim *sim, unsigned client)
 	struct sim_endpoint *ep = &sim->endpoints[client];
 
 	sim_tracef(sim, "c%u is killed, %u requests of it on their way", client, ep->count);
-	cut(ep);
+	if (sim->tuning.stoppable)
+		cut(ep);
 	ep->done_count = 0;
 	ep->dead = true;
+	if (ep->open && !ep->broken)
+		sim_daemon_disconnect(sim->daemon, client, ep->slot);
 }
 
 void sim_break(struct sim *sim, unsigned client)
@@ -403,47 +455,101 @@ void sim_break(struct sim *sim, unsigned client)
 	for (uint32_t i = 0; i < ep->count; i++)
 		if (flight_at(ep, i)->cookie)
 			cookie = flight_at(ep, i)->cookie;
-	if (ep->rpc.state != SIM_RPC_NONE && !ep->rpc.cancelled)
-		cookie = ep->rpc.cookie;
+	if (ep->asking)
+		cookie = ep->asked;
 	sim_tracef(sim, "c%u loses its connection, %u requests of it on their way", client,
 		   ep->count);
 	cut(ep);
 	ep->broken = true;
+	/* of an orphan the daemon hears when its memory is unmapped */
+	if (!ep->orphaned)
+		sim_daemon_disconnect(sim->daemon, client, ep->slot);
 	if (cookie)
 		sim_complete(ep, &(struct fabric_completion){.cookie = cookie,
 							     .status = -TARN_ESESSION});
 }
 
+void sim_orphan(struct sim *sim, unsigned client)
+{
+	struct sim_endpoint *ep = &sim->endpoints[client];
+	void *cookie = ep->asking ? ep->asked : NULL;
+
+	ep->message_count = 0;
+	ep->asking = false;
+	ep->orphaned = true;
+	if (cookie)
+		sim_complete(ep, &(struct fabric_completion){.cookie = cookie,
+							     .status = -TARN_ESESSION});
+}
+
+void sim_fence(struct sim *sim, unsigned client, uint32_t slot)
+{
+	struct sim_endpoint *ep = &sim->endpoints[client];
+
+	/* the client may have another connection by now */
+	if (ep->slot == slot && (ep->dead || ep->broken) && !ep->fenced)
+		cut(ep);
+}
+
 /* ---- the rest of fabric_ops ----------------------------------------------------------------- */
+
+/* A message that was given up is done by the daemon all the same, unless too many wait. */
+static struct sim_message *message_add(struct sim_endpoint *ep)
+{
+	if (ep->message_count == SIM_MESSAGES) {
+		memmove(ep->messages, ep->messages + 1,
+			(SIM_MESSAGES - 1) * sizeof(ep->messages[0]));
+		ep->message_count--;
+	}
+	return &ep->messages[ep->message_count++];
+}
 
 static int sim_rpc(struct fabric_endpoint *base, const void *message, size_t bytes, void *reply,
 		   size_t capacity, void *cookie)
 {
 	struct sim_endpoint *ep = endpoint(base);
+	struct sim_message *m;
 	uint64_t posted;
 
-	if (ep->dead || ep->broken)
+	if (ep->dead || ep->broken || ep->orphaned)
 		return -TARN_ESESSION;
-	if (bytes > sizeof(ep->rpc.message))
+	if (bytes > sizeof(m->bytes))
 		return -EINVAL;
-	/* one that was given up is done by the daemon all the same, before the next */
-	while (ep->rpc.state != SIM_RPC_NONE && ep->rpc.cancelled)
-		sim_rpc_step(ep);
-	if (ep->rpc.state != SIM_RPC_NONE)
+	if (ep->asking)
 		return -EBUSY;
-	ep->rpc = (struct sim_rpc){.state = SIM_RPC_ASKED,
-				   .bytes = bytes,
-				   .reply = reply,
-				   .capacity = capacity,
-				   .cookie = cookie};
-	memcpy(ep->rpc.message, message, bytes);
-	ep->rpc.ready_ns = choose_ready(ep, true, &posted);
+	m = message_add(ep);
+	*m = (struct sim_message){
+		.length = bytes, .reply = reply, .capacity = capacity, .cookie = cookie};
+	memcpy(m->bytes, message, bytes);
+	m->ready_ns = choose_ready(ep, true, &posted);
+	ep->asking = true;
+	ep->asked = cookie;
 	return 0;
+}
+
+/* It has come, and nobody has seen it yet. */
+static void drop_answer(struct sim_endpoint *ep)
+{
+	uint32_t kept = 0;
+
+	for (uint32_t i = 0; i < ep->done_count; i++) {
+		uint32_t from = (ep->done_head + i) % SIM_DONE_MAX;
+
+		if (ep->done[from].completion.cookie != ep->asked)
+			ep->done[(ep->done_head + kept++) % SIM_DONE_MAX] = ep->done[from];
+	}
+	ep->done_count = kept;
 }
 
 static void sim_rpc_cancel(struct fabric_endpoint *base)
 {
-	endpoint(base)->rpc.cancelled = true;
+	struct sim_endpoint *ep = endpoint(base);
+
+	for (uint32_t i = 0; i < ep->message_count; i++)
+		ep->messages[i].cancelled = true;
+	drop_answer(ep);
+	ep->asking = false;
+	ep->cancels++;
 }
 
 static int sim_wait(struct fabric_endpoint *base, uint64_t timeout_ns)
@@ -455,7 +561,7 @@ static int sim_wait(struct fabric_endpoint *base, uint64_t timeout_ns)
 
 static int sim_check(struct fabric_endpoint *base)
 {
-	return endpoint(base)->broken ? -TARN_ESESSION : 0;
+	return endpoint(base)->broken || endpoint(base)->orphaned ? -TARN_ESESSION : 0;
 }
 
 static int sim_fd(struct fabric_endpoint *base)
@@ -470,12 +576,17 @@ static uint64_t sim_clock(struct fabric_endpoint *base)
 	 * a task that waits in a loop for time to pass would hang here; it is to give way instead
 	 * (task->wake_ns)
 	 */
-	return endpoint(base)->sim->now_ns;
+	return sim_local(endpoint(base)->sim->now_ns, endpoint(base)->drift);
 }
 
 static void sim_close(struct fabric_endpoint *base)
 {
-	endpoint(base)->open = false;
+	struct sim_endpoint *ep = endpoint(base);
+
+	/* a daemon that does not know of it sees that nobody has the memory mapped any more */
+	if (ep->orphaned && ep->open)
+		sim_daemon_disconnect(ep->sim->daemon, ep->client, ep->slot);
+	ep->open = false;
 }
 
 static const struct fabric_ops sim_ops = {
@@ -491,14 +602,22 @@ static const struct fabric_ops sim_ops = {
 	.close = sim_close,
 };
 
-struct fabric_endpoint *sim_connect(struct sim *sim, unsigned client)
+struct fabric_endpoint *sim_connect(struct sim *sim, unsigned client, uint32_t slot,
+				    uint32_t client_id)
 {
 	struct sim_endpoint *ep = &sim->endpoints[client];
 	struct sim_flight *flights = ep->flights;
 	uint32_t size = ep->size;
 
-	*ep = (struct sim_endpoint){
-		.sim = sim, .client = client, .open = true, .flights = flights, .size = size};
+	*ep = (struct sim_endpoint){.sim = sim,
+				    .client = client,
+				    .slot = slot,
+				    .client_id = client_id,
+				    .serial = ++sim->serial,
+				    .drift = ep->drift,
+				    .open = true,
+				    .flights = flights,
+				    .size = size};
 	ep->base.ops = &sim_ops;
 	ep->base.pool_bytes = sim->bytes;
 	ep->base.features = sim->tuning.faa ? FABRIC_COUNTER_FAA : 0;

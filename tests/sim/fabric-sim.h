@@ -30,8 +30,10 @@
 #include "layout.h"
 #include "wire.h"
 
-#define SIM_CLIENTS 4u
-#define SIM_NEVER   UINT64_MAX
+#define SIM_CLIENTS   4u
+#define SIM_SLOTS     8u /* of the client table: a client that reconnects may take another one */
+#define SIM_NEVER     UINT64_MAX
+#define SIM_DRIFT_MAX 51 /* clocks are wrong by up to so many in 1024 */
 
 struct sim_tuning {
 	uint32_t tick_ns;     /* a step takes up to this long */
@@ -43,7 +45,9 @@ struct sim_tuning {
 	bool stoppable; /* clients as on shared memory: T3 does not bind them */
 	bool faa;       /* atomics in a nic domain: counters by FAA */
 	bool reads_late; /* a READ may be passed by later requests without a fence (InfiniBand) */
+	bool pipelined; /* clients have several operations at a time */
 	uint32_t calm_clients; /* bit: this client has neither stalls nor delays */
+	bool ends_soon;        /* the daemon hears of the end of a connection within a millisecond */
 	bool wraps;            /* many stalls last until generations come again */
 	bool late_writes; /* fault: words of a WRITE take effect after the requests behind it */
 };
@@ -68,32 +72,40 @@ struct sim_done {
 
 #define SIM_DONE_MAX 8u
 
-enum sim_rpc_state { SIM_RPC_NONE, SIM_RPC_ASKED, SIM_RPC_ADDING, SIM_RPC_ADDED };
-struct sim_rpc {
-	enum sim_rpc_state state;
-	uint8_t message[WIRE_RPC_MAX_BYTES];
-	size_t bytes, capacity;
+/* A message to the daemon's CPU. */
+struct sim_message {
+	uint8_t bytes[WIRE_RPC_MAX_BYTES];
+	size_t length, capacity;
 	void *reply, *cookie;
-	bool cancelled; /* nobody waits for it any more */
+	bool cancelled; /* nobody waits for its answer */
 	uint64_t ready_ns;
-	struct wire_rpc rpc; /* decoded, from SIM_RPC_ADDING on */
-	uint64_t value_offset;
-	int64_t value;
 };
+#define SIM_MESSAGES 8u
 
 struct sim_endpoint {
 	struct fabric_endpoint base;
 	struct sim *sim;
 	unsigned client;
-	bool open, dead,
-		broken; /* dead: killed, takes no step any more. broken: told -TARN_ESESSION */
-	bool idle;      /* its client has ended */
+	uint32_t slot;   /* of the client table */
+	uint32_t client_id;
+	uint64_t serial; /* another one for each connection */
+	int32_t drift;   /* of the client's clock, in 1024 */
+	/* dead: killed, posts nothing any more. broken: told -TARN_ESESSION */
+	bool open, dead, broken;
+	bool fenced;   /* nothing of it takes effect any more */
+	bool orphaned; /* its daemon has died; it has the memory mapped and may go on */
 	struct sim_flight *flights; /* ring */
 	uint32_t size, head, count;
 	uint64_t frozen_ns; /* no step before this */
 	struct sim_done done[SIM_DONE_MAX];
 	uint32_t done_head, done_count;
-	struct sim_rpc rpc;
+	struct sim_message messages[SIM_MESSAGES]; /* in the order in which they were sent */
+	uint32_t message_count;
+	bool asking;      /* an answer is waited for */
+	void *asked;      /* with this cookie */
+	uint64_t cancels; /* how often that was given up */
+	/* of ready rings: the ticket drawn last, and the page word that an entry of another ticket leads to */
+	uint64_t ticket, misleading; /* an offset; 0: none */
 };
 
 /* A word of a WRITE that is late (fault). */
@@ -115,13 +127,19 @@ struct sim {
 	struct sim_tuning tuning;
 	uint64_t random;
 	uint64_t now_ns, step;
-	uint64_t epoch, next_epoch_ns;
-	uint64_t daemon_stopped_ns; /* no epochs before this */
+	uint64_t daemon_stopped_ns; /* the daemon does nothing before this */
+	int32_t daemon_drift;       /* of its clock, in 1024 */
+	uint64_t serial;            /* of the last connection */
 	uint64_t longest_prepost_ns;
 	struct sim_endpoint endpoints[SIM_CLIENTS];
 	struct sim_late late[SIM_LATE_MAX];
 	uint32_t late_count;
 	struct sim_daemon *daemon; /* sim-daemon.c */
+	struct shadow *shadow;     /* shadow.c */
+	char violation[256];       /* what it has seen first; "": nothing */
+	/* The daemon has taken a key out of the index: called with its slot's word. */
+	void (*removed)(void *argument, uint64_t word);
+	void *removed_argument;
 	FILE *trace;
 };
 
@@ -136,9 +154,6 @@ void sim_free(struct sim *sim);
 void sim_reset(struct sim *sim, uint64_t seed);
 /* To be called before the first endpoint connects. */
 void sim_tune(struct sim *sim, const struct sim_tuning *tuning);
-/* The daemon's clock of the pool begins at this epoch. */
-void sim_set_epoch(struct sim *sim, uint64_t epoch);
-
 uint64_t sim_random(struct sim *sim);
 static inline uint64_t sim_below(struct sim *sim, uint64_t n)
 {
@@ -162,14 +177,32 @@ static inline void sim_set_word(struct sim *sim, uint64_t offset, uint64_t word)
 	sim_write(sim, offset, &word, 8);
 }
 
-/* Time, and with it the epoch. */
-void sim_advance(struct sim *sim, uint64_t ns);
+static inline uint64_t sim_epoch(const struct sim *sim)
+{
+	return sim_word(sim, LAYOUT_EPOCH_OFFSET);
+}
 
-struct fabric_endpoint *sim_connect(struct sim *sim, unsigned client);
-/* The client dies: nothing more of it takes effect. */
+/* What a clock that is wrong by `drift` in 1024 shows at this time, and when it shows `local`. */
+static inline uint64_t sim_local(uint64_t now_ns, int32_t drift)
+{
+	return now_ns + (uint64_t)(int64_t)((__int128)now_ns * drift / 1024);
+}
+uint64_t sim_time(uint64_t local_ns, int32_t drift);
+
+/* A new connection of a client, which has this slot of the client table. */
+struct fabric_endpoint *sim_connect(struct sim *sim, unsigned client, uint32_t slot,
+				    uint32_t client_id);
+/*
+ * The client dies: it posts nothing any more. What it has posted may take effect until the daemon
+ * fences it; not with shared memory.
+ */
 void sim_kill(struct sim *sim, unsigned client);
-/* The client loses its connection: the same, but it lives and is told. */
+/* The client loses its connection: nothing of it takes effect any more, but it lives and is told. */
 void sim_break(struct sim *sim, unsigned client);
+/* The daemon of this connection has died; the client has its memory mapped and does not know yet. */
+void sim_orphan(struct sim *sim, unsigned client);
+/* Nothing of this connection takes effect any more. */
+void sim_fence(struct sim *sim, unsigned client, uint32_t slot);
 
 /* When can this endpoint's queue take its next step? SIM_NEVER: it is empty. */
 uint64_t sim_ready(const struct sim_endpoint *ep);
@@ -187,23 +220,37 @@ void sim_tracef(struct sim *sim, const char *format, ...) __attribute__((format(
 /* Says in words what stands at an offset. */
 const char *sim_where(const struct sim *sim, uint64_t offset, char *buffer, size_t bytes);
 
-/* ---- sim-daemon.c: the part of the daemon that a schedule needs ---- */
+/* ---- sim-daemon.c: the daemon's real code ---- */
+
+/* What daemons have done: blocks, splits, keys, starts after a death. */
+struct sim_counts {
+	uint64_t aged, leaked, splits, evicted, starts;
+};
 
 struct sim_daemon *sim_daemon_create(struct sim *sim);
 void sim_daemon_free(struct sim_daemon *daemon);
-void sim_daemon_reset(struct sim_daemon *daemon);
-/* Pages that the keeper looks after, and how many blocks at the start of each. */
-void sim_daemon_watch(struct sim_daemon *daemon, uint32_t page, uint32_t blocks);
-/* One step of the keeper, if it has something to do now. */
-bool sim_keeper_ready(const struct sim_daemon *daemon);
-uint64_t sim_keeper_next(
-	const struct sim_daemon
-		*daemon); /* when it will look again; SIM_NEVER: there is nothing to look after */
-void sim_keeper_step(struct sim_daemon *daemon);
-/* One step of an RPC that waits. */
-uint64_t sim_rpc_ready(const struct sim_endpoint *ep);
-void sim_rpc_step(struct sim_endpoint *ep);
-/* Puts a page into its class's ready ring. */
-void sim_ring_push(struct sim *sim, uint32_t class, uint32_t page);
+/* A daemon that has just started, on the pool as it is now. False: no memory. */
+bool sim_daemon_begin(struct sim_daemon *daemon);
+/* Everything of it is gone, wherever it was. */
+void sim_daemon_end(struct sim_daemon *daemon);
+/* Can the daemon take a step now, or when? SIM_NEVER: it waits for others. */
+uint64_t sim_daemon_next(const struct sim_daemon *daemon);
+/* One step, to the next access at which the others have their turn. */
+void sim_daemon_step(struct sim_daemon *daemon);
+/* When it is due to look after the pool, and that without anybody else. */
+uint64_t sim_keeper_next(const struct sim_daemon *daemon);
+void sim_keeper_run(struct sim_daemon *daemon);
+/* So many epochs pass in which nobody does anything. */
+void sim_keeper_skip(struct sim_daemon *daemon, uint64_t epochs);
+/* Is a sweep on its way over the pages or the index? */
+bool sim_daemon_sweeps(const struct sim_daemon *daemon);
+/* A handshake. False: not now. */
+bool sim_daemon_connect(struct sim_daemon *daemon, uint32_t *ret_slot, uint32_t *ret_client_id);
+/* The daemon hears of the end of a connection some time after this. */
+void sim_daemon_disconnect(struct sim_daemon *daemon, unsigned client, uint32_t slot);
+/* The daemon dies where it is, and is started again after a while. */
+void sim_daemon_kill(struct sim_daemon *daemon, uint64_t pause_ns);
+/* Adds what it has done since sim_daemon_begin(). */
+void sim_daemon_count(struct sim_daemon *daemon, struct sim_counts *sum);
 
 #endif

@@ -25,6 +25,13 @@ struct run *run_create(void)
 		c->value = calloc(1, RUN_BUFFER_BYTES);
 		if (!c->buffer || !c->value)
 			goto fail;
+		for (unsigned call = 0; call < RUN_DEPTH; call++) {
+			c->calls[call].client = c;
+			c->calls[call].buffer = calloc(2, RUN_CALL_BYTES);
+			if (!c->calls[call].buffer)
+				goto fail;
+			c->calls[call].value = c->calls[call].buffer + RUN_CALL_BYTES;
+		}
 	}
 	if (!run->linear || !scenario_prepare(run))
 		goto fail;
@@ -41,6 +48,8 @@ void run_free(struct run *run)
 	for (unsigned i = 0; i < RUN_CLIENTS; i++) {
 		free(run->clients[i].buffer);
 		free(run->clients[i].value);
+		for (unsigned call = 0; call < RUN_DEPTH; call++)
+			free(run->clients[i].calls[call].buffer);
 	}
 	linear_free(run->linear);
 	sim_free(run->sim);
@@ -82,9 +91,9 @@ bool run_schedule(struct run *run, uint64_t seed, enum run_kind kind)
 	bool good;
 
 	run->seed = seed;
-	run->failed = run->flipped = false;
+	run->failed = run->flipped = run->losses = false;
 	run->record_count = run->filler_count = run->page_count = 0;
-	run->clock = run->deepest = 0;
+	run->clock = run->deepest = run->quiet_ns = 0;
 	sim->trace = run->verbose ? stdout : NULL;
 	sim_reset(sim, seed);
 	good = scenario_begin(run, kind);
@@ -95,8 +104,9 @@ bool run_schedule(struct run *run, uint64_t seed, enum run_kind kind)
 		run_fail(run, "no memory for a client");
 	if (!run->failed)
 		structure_check(run);
-	if (!run->failed)
+	if (!run->failed && !run->crowded)
 		histories_check(run);
+	sim_daemon_count(sim->daemon, &run->daemon);
 	run->total_steps += sim->step;
 	for (unsigned i = 0; i < run->nclients; i++)
 		client_free(&run->clients[i]);

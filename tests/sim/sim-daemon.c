@@ -1,331 +1,424 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * sim-daemon.c - as much of the daemon as a schedule needs: RPCs, and a keeper that recycles
+ * sim-daemon.c - the daemon as an actor: which job it does next, and its life
  *
- * Each step is one change of shared memory, so that it mixes with the clients' words. The epoch is
- * sim_advance()'s. The keeper does not free what a dead client left: that would need the sweep.
- * Next: docs/protocol.md sections 4 (counter add) and 6.
+ * The jobs are daemon/'s real code: keeper_step(), rpc_handle(), pool_client_end(). What stands here
+ * is what surrounds them in the real daemon: the main loop, the timer of the keeper, connections that
+ * end (daemon/peer*.c). Next: sim-self.c for the accesses, sim-system.c for the rest of its world.
  */
-#include <errno.h>
+#include "sim-daemon.h"
+
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-#include "fabric-sim.h"
+#include "err.h"
+#include "keeper.h"
+#include "mutation.h"
+#include "recover.h"
+#include "sim-system.h"
 #include "tarn/tarn.h"
-
-#define WATCH_MAX  16u
-#define BLOCKS_MAX 64u
-
-enum keeper_state { KEEPER_SCAN, KEEPER_PUSH };
-
-/* A page that the keeper looks after. */
-struct watch {
-	uint32_t page, blocks;
-	uint64_t seen_ns[BLOCKS_MAX]; /* when "retired" was first seen; 0: is not */
-	uint64_t seen_epoch[BLOCKS_MAX];
-	uint64_t seen_counts[BLOCKS_MAX][SIM_CLIENTS]; /* the clients' quiescence counts then */
-};
-
-struct sim_daemon {
-	struct sim *sim;
-	struct watch watches[WATCH_MAX];
-	uint32_t count;
-	uint64_t next_ns; /* of the next scan */
-	enum keeper_state state;
-	uint32_t at;    /* the page that is scanned or pushed */
-	uint32_t class; /* of the page that is pushed */
-};
 
 struct sim_daemon *sim_daemon_create(struct sim *sim)
 {
 	struct sim_daemon *d = calloc(1, sizeof(*d));
 
-	if (d)
-		d->sim = sim;
+	if (!d)
+		return NULL;
+	d->sim = sim;
+	d->fiber = fiber_create();
+	if (!d->fiber) {
+		free(d);
+		return NULL;
+	}
+	log_init(&d->log, STDERR_FILENO, LOG_LEVEL_ERROR);
 	return d;
 }
 
-void sim_daemon_free(struct sim_daemon *daemon)
+void sim_daemon_free(struct sim_daemon *d)
 {
-	free(daemon);
-}
-
-void sim_daemon_reset(struct sim_daemon *d)
-{
-	d->count = 0;
-	d->state = KEEPER_SCAN;
-	d->at = 0;
-	d->next_ns = d->sim->now_ns;
-}
-
-void sim_daemon_watch(struct sim_daemon *d, uint32_t page, uint32_t blocks)
-{
-	if (d->count == WATCH_MAX)
+	if (!d)
 		return;
-	memset(d->watches[d->count].seen_ns, 0, sizeof(d->watches[0].seen_ns));
-	d->watches[d->count].page = page;
-	d->watches[d->count++].blocks = blocks < BLOCKS_MAX ? blocks : BLOCKS_MAX;
+	sim_daemon_end(d);
+	fiber_free(d->fiber);
+	free(d);
 }
 
-/* ---- the keeper ----------------------------------------------------------------------------- */
+/* ---- birth and death ------------------------------------------------------------------------- */
 
-void sim_ring_push(struct sim *sim, uint32_t class, uint32_t page)
+static void become(struct sim_daemon *d)
 {
-	uint64_t ring = layout_ring_offset(&sim->geometry, class);
-	uint64_t head = sim_word(sim, ring + LAYOUT_RING_HEAD),
-		 tail = sim_word(sim, ring + LAYOUT_RING_TAIL);
-	uint64_t ticket = head > tail ? head : tail;
+	struct pool *pool = &d->pool;
 
-	if (ticket - head >= sim->geometry.ring_entries)
-		return;
-	sim_set_word(sim,
-		     ring + LAYOUT_RING_ENTRIES + 8 * (ticket & (sim->geometry.ring_entries - 1)),
-		     layout_ring_make(ticket, page));
-	sim_set_word(sim, ring + LAYOUT_RING_TAIL, ticket + 1);
+	memset(pool, 0, sizeof(*pool));
+	memset(d->clients, 0, sizeof(d->clients));
+	d->config.low_water.number = 5;
+	d->config.high_water.number = 8;
+	snprintf(d->config.name, sizeof(d->config.name), "sim");
+	snprintf(pool->name, sizeof(pool->name), "sim");
+	pool->config = &d->config;
+	pool->log = &d->log;
+	pool->memory.base = d->sim->pool;
+	pool->memory.bytes = d->sim->bytes;
+	pool->geometry = d->sim->geometry;
+	pool->clients = d->clients;
+	pool->lazy_ends = d->lazy_ends;
+	pool->geometry.max_clients = d->slots;
+	d->mean = (uint64_t[]){200, 2000, 20000}[sim_below(d->sim, 3)];
+	d->allowance = 0;
+	sim_system_set(d);
 }
 
-static uint64_t quiescence(const struct sim *sim, unsigned client)
+static bool keeper_begin(struct sim_daemon *d)
 {
-	return sim_word(sim, layout_client_offset(&sim->geometry, client) +
-				     offsetof(struct layout_client, quiescence));
-}
-
-/*
- * Counters only: has every connection raised its count twice, so that no FAA on this block can be
- * on its way? Who has ended would go on raising it if there were housekeeping; who is dead or cut
- * off is fenced.
- */
-static bool all_quiescent(const struct sim *sim, const struct watch *w, uint32_t block)
-{
-	for (unsigned i = 0; i < SIM_CLIENTS; i++) {
-		const struct sim_endpoint *ep = &sim->endpoints[i];
-
-		if (ep->open && !ep->dead && !ep->broken && !(ep->idle && !ep->count) &&
-		    quiescence(sim, i) < w->seen_counts[block][i] + 2)
-			return false;
-	}
+	if (keeper_create(&d->pool, &d->log, &d->pool.keeper) < 0)
+		return false;
+	d->up = true;
+	d->keeper_ns = d->sim->now_ns + sim_below(d->sim, d->sim->geometry.epoch_ns);
 	return true;
 }
 
-/* Blocks that have been "retired" for G and two epochs become "aged". Returns how many are aged. */
-static uint32_t age_blocks(struct sim_daemon *d, struct watch *w, uint32_t class)
+bool sim_daemon_begin(struct sim_daemon *d)
 {
-	struct sim *sim = d->sim;
-	uint64_t map =
-		layout_free_map_offset(&sim->geometry, layout_page_offset(&sim->geometry, w->page));
-	uint32_t units = layout_class_bytes(class) / LAYOUT_UNIT,
-		 blocks = layout_class_blocks(class), aged = 0;
-
-	for (uint32_t i = 0; i < w->blocks && i < blocks; i++) {
-		const uint8_t now_aged = LAYOUT_FREE_AGED;
-		uint64_t byte = map + (uint64_t)i * units;
-
-		if (sim->pool[byte] != LAYOUT_FREE_RETIRED) {
-			w->seen_ns[i] = 0;
-		} else if (!w->seen_ns[i]) {
-			w->seen_ns[i] = sim->now_ns;
-			w->seen_epoch[i] = sim->epoch;
-			for (unsigned c = 0; c < SIM_CLIENTS; c++)
-				w->seen_counts[i][c] = quiescence(sim, c);
-		} else if (sim->now_ns - w->seen_ns[i] >= sim->geometry.grace_ns &&
-			   sim->epoch >= w->seen_epoch[i] + 2 &&
-			   (!layout_class_is_counter(class) || all_quiescent(sim, w, i))) {
-			sim_write(sim, byte, &now_aged, 1);
-			w->seen_ns[i] = 0;
-		}
-		aged += sim->pool[byte] == LAYOUT_FREE_AGED;
-	}
-	return aged;
+	d->lazy_ends = sim_chance(d->sim, 400);
+	d->slots = SIM_CLIENTS + (uint32_t)sim_below(d->sim, SIM_SLOTS - SIM_CLIENTS + 1);
+	become(d);
+	d->ending_count = 0;
+	d->calm = true;
+	d->waited = false;
+	d->counts = (struct sim_counts){0};
+	return keeper_begin(d);
 }
 
-/* Does the ready ring still have an entry for this page? */
-static bool in_ring(const struct sim *sim, uint32_t class, uint32_t page)
+/* What the keeper has counted until now. */
+static void count(struct sim_daemon *d)
 {
-	uint64_t ring = layout_ring_offset(&sim->geometry, class);
-	uint64_t head = sim_word(sim, ring + LAYOUT_RING_HEAD),
-		 tail = sim_word(sim, ring + LAYOUT_RING_TAIL);
+	struct keeper_stats stats;
 
-	for (; head < tail; head++) {
-		uint64_t index = head & (sim->geometry.ring_entries - 1);
-		uint64_t entry = sim_word(sim, ring + LAYOUT_RING_ENTRIES + 8 * index);
-
-		if (layout_ring_page(entry) == page && layout_ring_ticket(entry) == (uint32_t)head)
-			return true;
-	}
-	return false;
+	d->calm = true;
+	keeper_get_stats(d->pool.keeper, sim_system_now_ns(), &stats);
+	d->counts.aged += stats.recycle.blocks_aged;
+	d->counts.leaked += stats.sweep.leaked_blocks;
+	d->counts.splits += stats.grow.splits;
+	d->counts.evicted += stats.evict.evicted;
 }
 
-static bool has_retired(const struct sim *sim, const struct watch *w, uint32_t class)
+void sim_daemon_count(struct sim_daemon *d, struct sim_counts *sum)
 {
-	uint64_t page = layout_page_offset(&sim->geometry, w->page);
+	if (d->up)
+		count(d);
+	sum->aged += d->counts.aged;
+	sum->leaked += d->counts.leaked;
+	sum->splits += d->counts.splits;
+	sum->evicted += d->counts.evicted;
+	sum->starts += d->counts.starts;
+}
 
-	for (uint32_t i = 0; i < w->blocks && i < layout_class_blocks(class); i++) {
-		uint64_t block = page + (uint64_t)i * layout_class_bytes(class);
+void sim_daemon_end(struct sim_daemon *d)
+{
+	fiber_drop(d->fiber);
+	sim_heap_drop(d);
+	d->job = SIM_JOB_NONE;
+	d->up = false;
+}
 
-		if (sim->pool[layout_free_map_offset(&sim->geometry, block)] == LAYOUT_FREE_RETIRED)
-			return true;
+void sim_daemon_kill(struct sim_daemon *d, uint64_t pause_ns)
+{
+	sim_tracef(d->sim, "the daemon is killed%s", d->job == SIM_JOB_NONE ? "" : " at work");
+	if (d->up)
+		count(d);
+	sim_daemon_end(d);
+	d->ending_count = 0;
+	d->waited = false;
+	d->start_ns = d->sim->now_ns + pause_ns;
+}
+
+/* Those who have the memory mapped go on in it, without a connection. */
+static void find_unfenced(struct sim_daemon *d)
+{
+	for (unsigned i = 0; i < SIM_CLIENTS; i++) {
+		const struct sim_endpoint *ep = &d->sim->endpoints[i];
+		struct pool_client *client = &d->clients[ep->slot];
+
+		if (!ep->orphaned || ep->dead || !ep->open || MUTATED(MUTATION_UNFENCED))
+			continue;
+		*client = (struct pool_client){.state = LAYOUT_CLIENT_LIVE,
+					       .client_id = ep->client_id,
+					       .first_id = ep->client_id,
+					       .unfenced = true,
+					       .name = "sim"};
+		d->pool.client_count++;
+		d->pool.unfenced_count++;
 	}
-	return false;
 }
 
 /*
- * Full pages are aged; partial ones are taken back when they have something to age, or named again
- * when nothing names them.
+ * daemon/pool-open.c, open_kept(): what it does of it to the pool. It begins with a sleep, if somebody
+ * may still be at work with what he has read before.
  */
-static void scan_page(struct sim_daemon *d, struct watch *w)
+static void work_start(struct sim_daemon *d)
 {
-	struct sim *sim = d->sim;
-	uint64_t at = layout_page_word_offset(&sim->geometry, w->page), word = sim_word(sim, at);
-	uint32_t class = layout_page_class(word);
+	struct recover_report report;
+	int rc;
 
-	d->class = class;
-	if (layout_page_state(word) == LAYOUT_PAGE_FULL && age_blocks(d, w, class)) {
-		sim_tracef(sim, "keeper: page %u is partial", w->page);
-		sim_set_word(sim, at, layout_page_next(word, LAYOUT_PAGE_PARTIAL, class, 0));
-		d->state = KEEPER_PUSH;
-	} else if (layout_page_state(word) == LAYOUT_PAGE_PARTIAL && has_retired(sim, w, class)) {
-		sim_tracef(sim, "keeper: page %u is full", w->page);
-		sim_set_word(sim, at, layout_page_next(word, LAYOUT_PAGE_FULL, class, 0));
-	} else if (layout_page_state(word) == LAYOUT_PAGE_PARTIAL &&
-		   !in_ring(sim, class, w->page)) {
-		d->state = KEEPER_PUSH;
+	become(d);
+	d->pool.last_client_id = d->pool.reserved_client_id =
+		(uint32_t)sim_word(d->sim, offsetof(struct layout_superblock, last_client_id));
+	find_unfenced(d);
+	if (d->pool.unfenced_count && !d->waited) {
+		d->waited = true;
+		d->start_ns = sim_time(sim_system_now_ns() + d->sim->geometry.deadline_ns * 5 / 4,
+				       d->sim->daemon_drift);
+		return;
 	}
+	sim_tracef(d->sim, "the daemon starts, %u clients have the memory mapped",
+		   d->pool.unfenced_count);
+	d->sim->geometry.boot_id++;
+	d->counts.starts++;
+	rc = recover_run(&d->pool, NULL, &report);
+	if (rc < 0)
+		snprintf(d->sim->violation, sizeof(d->sim->violation),
+			 "the daemon does not start again: %s", err_text());
+	else if (!keeper_begin(d))
+		abort();
+}
+
+/* ---- jobs ------------------------------------------------------------------------------------ */
+
+static void work_keeper(struct sim_daemon *d)
+{
+	uint64_t pause = keeper_step(d->pool.keeper, sim_system_now_ns());
+
+	/* as a timer does: counted from when the step has ended */
+	d->keeper_ns = sim_time(sim_system_now_ns() + pause, d->sim->daemon_drift);
+}
+
+static void answer(struct sim_daemon *d, const uint8_t *reply)
+{
+	struct sim_endpoint *ep = &d->sim->endpoints[d->client];
+	const struct sim_message *m = &d->message;
+	size_t length = WIRE_RPC_REPLY_BYTES < m->capacity ? WIRE_RPC_REPLY_BYTES : m->capacity;
+
+	if (ep->serial != d->serial || ep->dead || ep->broken || m->cancelled)
+		return;
+	memcpy(m->reply, reply, length);
+	ep->asking = false;
+	sim_complete(ep, &(struct fabric_completion){.cookie = m->cookie,
+						     .length = (uint32_t)length});
+}
+
+static void work_rpc(struct sim_daemon *d)
+{
+	struct sim_endpoint *ep = &d->sim->endpoints[d->client];
+	struct rpc_answer reply;
+	uint64_t cancels = ep->cancels;
+	int rc;
+
+	sim_tracef(d->sim, "daemon: message %u of c%u", d->message.bytes[0], d->client);
+	rc = rpc_handle(&d->pool, &d->rpc_clients[ep->slot], d->message.bytes, d->message.length,
+			&reply);
+	if (rc < 0)
+		abort(); /* no client of ours sends nonsense */
+	d->message.cancelled |= ep->cancels != cancels;
+	sim_tracef(d->sim, "daemon: its answer%s", d->message.cancelled ? ", nobody waits for it" : "");
+	answer(d, reply.bytes);
+}
+
+/* daemon/peer-verbs.c and peer.c: the connection is fenced, then its state is touched. */
+static void work_end(struct sim_daemon *d)
+{
+	sim_tracef(d->sim, "daemon: end of c%u in slot %u", d->ending.client, d->ending.slot);
+	if (!MUTATED(MUTATION_FENCE))
+		sim_fence(d->sim, d->ending.client, d->ending.slot);
+	if (d->clients[d->ending.slot].unfenced) {
+		d->clients[d->ending.slot].unfenced = false;
+		d->pool.unfenced_count--;
+	}
+	pool_client_end(&d->pool, d->ending.slot);
+}
+
+static void work(void *argument)
+{
+	struct sim_daemon *d = argument;
+
+	switch (d->job) {
+	case SIM_JOB_NONE:
+		break;
+	case SIM_JOB_KEEPER:
+		work_keeper(d);
+		break;
+	case SIM_JOB_RPC:
+		work_rpc(d);
+		break;
+	case SIM_JOB_END:
+		work_end(d);
+		break;
+	case SIM_JOB_START:
+		work_start(d);
+		break;
+	}
+}
+
+static void run(struct sim_daemon *d, bool begins)
+{
+	bool more;
+
+	sim_system_set(d);
+	more = begins ? fiber_start(d->fiber, work, d) : fiber_resume(d->fiber);
+	if (!more)
+		d->job = SIM_JOB_NONE;
+}
+
+/* ---- which job ------------------------------------------------------------------------------- */
+
+static uint64_t message_ready(const struct sim_endpoint *ep)
+{
+	if (!ep->message_count || ep->fenced)
+		return SIM_NEVER;
+	return ep->messages[0].ready_ns;
+}
+
+static uint64_t earlier(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+/* When there is something to do besides the keeper. */
+static uint64_t client_work(const struct sim_daemon *d)
+{
+	uint64_t next = SIM_NEVER;
+
+	for (unsigned i = 0; i < SIM_CLIENTS; i++)
+		next = earlier(next, message_ready(&d->sim->endpoints[i]));
+	for (unsigned i = 0; i < d->ending_count; i++)
+		next = earlier(next, d->endings[i].ready_ns);
+	return next;
+}
+
+uint64_t sim_daemon_next(const struct sim_daemon *d)
+{
+	uint64_t next = d->job != SIM_JOB_NONE ? 0 : d->up ? client_work(d) : d->start_ns;
+
+	if (next != SIM_NEVER && next < d->sim->daemon_stopped_ns)
+		next = d->sim->daemon_stopped_ns;
+	return next;
 }
 
 uint64_t sim_keeper_next(const struct sim_daemon *d)
 {
-	uint64_t from =
-		d->next_ns > d->sim->daemon_stopped_ns ? d->next_ns : d->sim->daemon_stopped_ns;
-
-	return d->count ? from : SIM_NEVER;
-}
-
-bool sim_keeper_ready(const struct sim_daemon *d)
-{
-	return sim_keeper_next(d) <= d->sim->now_ns;
-}
-
-void sim_keeper_step(struct sim_daemon *d)
-{
-	if (d->state == KEEPER_PUSH) {
-		sim_ring_push(d->sim, d->class, d->watches[d->at].page);
-		d->state = KEEPER_SCAN;
-	} else {
-		scan_page(d, &d->watches[d->at]);
-		if (d->state == KEEPER_PUSH)
-			return;
-	}
-	if (++d->at < d->count)
-		return;
-	d->at = 0;
-	d->next_ns = d->sim->now_ns + d->sim->geometry.epoch_ns;
-}
-
-/* ---- RPCs ----------------------------------------------------------------------------------- */
-
-uint64_t sim_rpc_ready(const struct sim_endpoint *ep)
-{
-	uint64_t ready = ep->rpc.ready_ns;
-
-	if (ep->rpc.state == SIM_RPC_NONE || ep->dead)
+	if (d->job != SIM_JOB_NONE || !d->up)
 		return SIM_NEVER;
-	return ready > ep->sim->daemon_stopped_ns ? ready : ep->sim->daemon_stopped_ns;
+	return d->keeper_ns > d->sim->daemon_stopped_ns ? d->keeper_ns : d->sim->daemon_stopped_ns;
 }
 
-static void reply(struct sim_endpoint *ep, int status, uint32_t number, int64_t value)
+static void begin_message(struct sim_daemon *d, struct sim_endpoint *ep)
 {
-	struct wire_rpc_reply r = {.type = ep->rpc.rpc.type,
-				   .tag = ep->rpc.rpc.tag,
-				   .status = status,
-				   .number = number,
-				   .value = value};
-	uint8_t bytes[WIRE_RPC_REPLY_BYTES];
-	size_t length = sizeof(bytes) < ep->rpc.capacity ? sizeof(bytes) : ep->rpc.capacity;
+	d->job = SIM_JOB_RPC;
+	d->client = ep->client;
+	d->serial = ep->serial;
+	d->message = ep->messages[0];
+	memmove(ep->messages, ep->messages + 1, (SIM_MESSAGES - 1) * sizeof(ep->messages[0]));
+	ep->message_count--;
+}
 
-	ep->rpc.state = SIM_RPC_NONE;
-	sim_tracef(ep->sim, "daemon: rpc %u of c%u: status %d, page %u, value %lld%s", r.type,
-		   ep->client, status, number, (long long)value,
-		   ep->rpc.cancelled ? ", nobody waits for it" : "");
-	if (ep->rpc.cancelled)
+/* One of those that are due, by chance. */
+static void choose_job(struct sim_daemon *d)
+{
+	uint64_t now = d->sim->now_ns;
+	unsigned seen = 0, ending = 0;
+	struct sim_endpoint *ep = NULL;
+
+	if (!d->up) {
+		d->job = d->start_ns <= now ? SIM_JOB_START : SIM_JOB_NONE;
 		return;
-	wire_rpc_reply_encode(&r, bytes);
-	memcpy(ep->rpc.reply, bytes, length);
-	sim_complete(ep, &(struct fabric_completion){.cookie = ep->rpc.cookie,
-						     .length = (uint32_t)length});
-}
-
-/* A page that can be claimed, if there is one. */
-static void name_page(struct sim_endpoint *ep)
-{
-	const struct sim *sim = ep->sim;
-
-	for (uint32_t page = 0; page < sim->geometry.npages; page++) {
-		uint64_t word = sim_word(sim, layout_page_word_offset(&sim->geometry, page));
-
-		if (layout_page_state(word) == LAYOUT_PAGE_FREE ||
-		    (layout_page_state(word) == LAYOUT_PAGE_PARTIAL &&
-		     layout_page_class(word) == ep->rpc.rpc.class)) {
-			reply(ep, 0, page, 0);
-			return;
+	}
+	for (unsigned i = 0; i < SIM_CLIENTS; i++)
+		if (message_ready(&d->sim->endpoints[i]) <= now && sim_below(d->sim, ++seen) == 0) {
+			ep = &d->sim->endpoints[i];
+			d->job = SIM_JOB_RPC;
 		}
-	}
-	reply(ep, -TARN_EPOOLFULL, 0, 0);
-}
-
-/*
- * The counter's value is where the slot's block says; the block is checked as everything that is
- * read from a pool.
- */
-static void find_counter(struct sim_endpoint *ep)
-{
-	struct sim *sim = ep->sim;
-	uint64_t word = ep->rpc.rpc.slot_word, offset = layout_slot_offset(word);
-	const struct layout_block *block = (const void *)(sim->pool + offset);
-
-	if (ep->rpc.rpc.slot_offset % 8 || ep->rpc.rpc.slot_offset > sim->bytes - 8 ||
-	    layout_slot_state(word) != LAYOUT_SLOT_COMMITTED ||
-	    !layout_block_place_valid(&sim->geometry, offset, layout_slot_class(word))) {
-		reply(ep, -TARN_EPROTO, 0, 0);
-	} else if (sim_word(sim, ep->rpc.rpc.slot_offset) != word) {
-		reply(ep, -TARN_ESTAMP, 0, 0);
-	} else if (block->kind != LAYOUT_KIND_COUNTER ||
-		   !layout_block_valid(block, layout_class_bytes(layout_slot_class(word)),
-				       offset)) {
-		reply(ep, -TARN_ETYPE, 0, 0);
-	} else {
-		ep->rpc.value_offset = offset + layout_value_offset(block->key_length);
-		ep->rpc.state = SIM_RPC_ADDING;
+	for (unsigned i = 0; i < d->ending_count; i++)
+		if (d->endings[i].ready_ns <= now && sim_below(d->sim, ++seen) == 0) {
+			ending = i;
+			d->job = SIM_JOB_END;
+		}
+	if (d->keeper_ns <= now && sim_below(d->sim, ++seen) == 0)
+		d->job = SIM_JOB_KEEPER;
+	if (d->job == SIM_JOB_RPC)
+		begin_message(d, ep);
+	if (d->job == SIM_JOB_END) {
+		d->ending = d->endings[ending];
+		d->endings[ending] = d->endings[--d->ending_count];
 	}
 }
 
-void sim_rpc_step(struct sim_endpoint *ep)
+void sim_daemon_step(struct sim_daemon *d)
 {
-	struct sim *sim = ep->sim;
+	bool begins = d->job == SIM_JOB_NONE;
 
-	switch (ep->rpc.state) {
-	case SIM_RPC_NONE:
+	if (begins)
+		choose_job(d);
+	if (d->job == SIM_JOB_NONE)
 		return;
-	case SIM_RPC_ASKED:
-		if (wire_rpc_decode(ep->rpc.message, ep->rpc.bytes, &ep->rpc.rpc) < 0)
-			reply(ep, -TARN_EPROTO, 0, 0);
-		else if (ep->rpc.rpc.type == WIRE_RPC_PAGE)
-			name_page(ep);
-		else if (ep->rpc.rpc.type == WIRE_RPC_ADD)
-			find_counter(ep);
-		else
-			reply(ep, 0, 0, 0);
-		return;
-	case SIM_RPC_ADDING:
-		ep->rpc.value = (int64_t)(sim_word(sim, ep->rpc.value_offset) +
-					  (uint64_t)ep->rpc.rpc.delta);
-		sim_set_word(sim, ep->rpc.value_offset, (uint64_t)ep->rpc.value);
-		ep->rpc.state = SIM_RPC_ADDED;
-		return;
-	case SIM_RPC_ADDED:
-		if (sim_word(sim, ep->rpc.rpc.slot_offset) == ep->rpc.rpc.slot_word)
-			reply(ep, 0, 0, ep->rpc.value);
-		else
-			reply(ep, -TARN_ECONFLICT, 0, 0);
-		return;
-	}
+	d->calm = false;
+	run(d, begins);
+}
+
+void sim_keeper_run(struct sim_daemon *d)
+{
+	d->job = SIM_JOB_KEEPER;
+	d->calm = true;
+	run(d, true);
+}
+
+void sim_keeper_skip(struct sim_daemon *d, uint64_t epochs)
+{
+	d->calm = true;
+	keeper_skip(d->pool.keeper, epochs);
+	d->keeper_ns = d->sim->now_ns + epochs * d->sim->geometry.epoch_ns;
+}
+
+bool sim_daemon_sweeps(const struct sim_daemon *d)
+{
+	struct keeper_stats stats;
+
+	if (!d->up)
+		return false;
+	keeper_get_stats(d->pool.keeper, sim_system_now_ns(), &stats);
+	return stats.sweep.state == SWEEP_PAGES || stats.sweep.state == SWEEP_WALK;
+}
+
+/* ---- connections ----------------------------------------------------------------------------- */
+
+bool sim_daemon_connect(struct sim_daemon *d, uint32_t *ret_slot, uint32_t *ret_client_id)
+{
+	struct pool_client client = {.pid = 1, .name = "sim"};
+	uint32_t slot;
+
+	if (!d->up || d->job != SIM_JOB_NONE || d->sim->daemon_stopped_ns > d->sim->now_ns)
+		return false;
+	sim_system_set(d);
+	d->calm = true;
+	if (pool_client_add(&d->pool, &client, &slot) < 0)
+		return false;
+	rpc_client_init(&d->rpc_clients[slot], slot, false);
+	*ret_slot = slot;
+	*ret_client_id = d->clients[slot].client_id;
+	return true;
+}
+
+void sim_daemon_disconnect(struct sim_daemon *d, unsigned client, uint32_t slot)
+{
+	uint64_t later = sim_chance(d->sim, 512)
+				 ? sim_below(d->sim, 100 * (uint64_t)d->sim->tuning.tick_ns)
+				 : sim_below(d->sim, 2 * d->sim->geometry.grace_ns);
+
+	if (d->sim->tuning.ends_soon)
+		later %= 1000000;
+	if (!d->up && d->job != SIM_JOB_START)
+		return; /* the next one will not find it */
+	if (d->ending_count == SIM_ENDINGS)
+		abort();
+	d->endings[d->ending_count++] = (struct sim_ending){
+		.slot = slot, .client = client, .ready_ns = d->sim->now_ns + later};
 }

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "fabric-sim.h"
+#include "shadow.h"
 
 #define LINE        64u
 #define FIRST_QUEUE 64u
@@ -27,13 +28,15 @@ struct sim *sim_create(const struct layout_plan *plan)
 	sim->dirty_map = calloc(sim->bytes / LINE / 64 + 1, 8);
 	sim->dirty = calloc(sim->bytes / LINE, sizeof(*sim->dirty));
 	sim->daemon = sim_daemon_create(sim);
+	sim->shadow = shadow_create();
 	for (unsigned i = 0; i < SIM_CLIENTS; i++) {
 		sim->endpoints[i].size = FIRST_QUEUE;
 		sim->endpoints[i].flights = calloc(FIRST_QUEUE, sizeof(struct sim_flight));
 		if (!sim->endpoints[i].flights)
 			goto fail;
 	}
-	if (!sim->pool || !sim->pristine || !sim->dirty_map || !sim->dirty || !sim->daemon)
+	if (!sim->pool || !sim->pristine || !sim->dirty_map || !sim->dirty || !sim->daemon ||
+	    !sim->shadow)
 		goto fail;
 	memset(sim->pool, 0, sim->bytes);
 	sb = (struct layout_superblock *)(void *)sim->pool;
@@ -61,6 +64,7 @@ void sim_free(struct sim *sim)
 	for (unsigned i = 0; i < SIM_CLIENTS; i++)
 		free(sim->endpoints[i].flights);
 	sim_daemon_free(sim->daemon);
+	shadow_free(sim->shadow);
 	free(sim->pool);
 	free(sim->pristine);
 	free(sim->dirty_map);
@@ -68,8 +72,14 @@ void sim_free(struct sim *sim)
 	free(sim);
 }
 
+static uint64_t sim_boot_id(const struct sim *sim)
+{
+	return ((const struct layout_superblock *)(const void *)sim->pool)->boot_id;
+}
+
 void sim_reset(struct sim *sim, uint64_t seed)
 {
+	sim_daemon_end(sim->daemon);
 	for (uint32_t i = 0; i < sim->dirty_count; i++) {
 		uint64_t line = sim->dirty[i];
 
@@ -80,14 +90,16 @@ void sim_reset(struct sim *sim, uint64_t seed)
 	sim->random = seed;
 	sim->tuning = (struct sim_tuning){0};
 	sim->now_ns = 1000000000ull + sim_below(sim, sim->geometry.epoch_ns);
-	sim->next_epoch_ns = sim->now_ns + sim_below(sim, sim->geometry.epoch_ns);
 	sim->step = 0;
-	sim->epoch = sim_word(sim, LAYOUT_EPOCH_OFFSET);
 	sim->daemon_stopped_ns = 0;
+	sim->daemon_drift = 0;
 	sim->late_count = 0;
+	sim->serial = 0;
+	sim->geometry.boot_id = sim_boot_id(sim);
+	sim->violation[0] = 0;
+	shadow_reset(sim->shadow);
 	for (unsigned i = 0; i < SIM_CLIENTS; i++)
-		sim_connect(sim, i);
-	sim_daemon_reset(sim->daemon);
+		sim_connect(sim, i, i, 0);
 }
 
 void sim_tune(struct sim *sim, const struct sim_tuning *tuning)
@@ -104,12 +116,6 @@ void sim_tune(struct sim *sim, const struct sim_tuning *tuning)
 		sim->longest_prepost_ns = tuning->longest_stall_ns;
 }
 
-void sim_set_epoch(struct sim *sim, uint64_t epoch)
-{
-	sim->epoch = epoch;
-	sim_set_word(sim, LAYOUT_EPOCH_OFFSET, epoch);
-}
-
 /* ---- memory --------------------------------------------------------------------------------- */
 
 static void touch(struct sim *sim, uint64_t line)
@@ -120,8 +126,24 @@ static void touch(struct sim *sim, uint64_t line)
 	sim->dirty[sim->dirty_count++] = (uint32_t)line;
 }
 
+/* Is this the place of a slot? */
+static bool in_index(const struct sim *sim, uint64_t offset)
+{
+	const struct layout_geometry *g = &sim->geometry;
+	uint64_t word =
+		sim_word(sim, layout_page_word_offset(g, layout_offset_page(g, offset)));
+
+	return layout_page_state(word) == LAYOUT_PAGE_INDEX && offset % LAYOUT_BUCKET_BYTES;
+}
+
 void sim_write(struct sim *sim, uint64_t offset, const void *data, uint64_t bytes)
 {
+	if (bytes == 8 && offset >= sim->geometry.pages_offset && in_index(sim, offset)) {
+		uint64_t word;
+
+		memcpy(&word, data, 8);
+		shadow_slot(sim, sim_word(sim, offset), word);
+	}
 	for (uint64_t line = offset / LINE; line <= (offset + bytes - 1) / LINE; line++)
 		touch(sim, line);
 	memcpy(sim->pool + offset, data, bytes);
@@ -185,23 +207,16 @@ uint64_t sim_stall(struct sim *sim, uint64_t longest_ns)
 
 /* ---- time ----------------------------------------------------------------------------------- */
 
-void sim_advance(struct sim *sim, uint64_t ns)
+uint64_t sim_time(uint64_t local_ns, int32_t drift)
 {
-	uint64_t passed;
+	uint64_t now;
 
-	sim->now_ns += ns;
-	if (sim->now_ns < sim->next_epoch_ns)
-		return;
-	if (sim->now_ns < sim->daemon_stopped_ns) {
-		/* a daemon that stands still: the epoch does, too */
-		sim->next_epoch_ns = sim->daemon_stopped_ns;
-		return;
-	}
-	passed = 1 + (sim->now_ns - sim->next_epoch_ns) / sim->geometry.epoch_ns;
-	sim->next_epoch_ns += passed * sim->geometry.epoch_ns;
-	sim->epoch += passed;
-	sim_set_word(sim, LAYOUT_EPOCH_OFFSET, sim->epoch);
-	sim_tracef(sim, "epoch is %llu", (unsigned long long)sim->epoch);
+	if (local_ns == SIM_NEVER)
+		return SIM_NEVER;
+	now = (uint64_t)((unsigned __int128)local_ns * 1024 / (unsigned)(1024 + drift));
+	while (sim_local(now, drift) < local_ns)
+		now++;
+	return now;
 }
 
 /* ---- words ---------------------------------------------------------------------------------- */

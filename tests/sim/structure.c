@@ -25,7 +25,8 @@ struct walk {
 	struct reached reached[REACHED_MAX];
 	unsigned count;
 	bool key_seen[RUN_KEYS];
-	bool losses; /* somebody died or lost its connection: the sweep has work */
+	uint32_t page, suffix, depth; /* the subtable */
+	bool losses; /* somebody died or lost its connection, or a block is damaged: the sweep has work */
 };
 
 static bool is_filler(const struct run *run, uint64_t word)
@@ -99,7 +100,7 @@ static void last_get(struct walk *w, unsigned key, const struct layout_block *bl
 	const uint8_t *value = layout_block_value(block);
 
 	if (run->record_count == RUN_RECORDS ||
-	    (block->expiry && run->sim->epoch + 1 >= block->expiry))
+	    (block->expiry && sim_epoch(run->sim) + 1 >= block->expiry))
 		return;
 	r = &run->records[run->record_count++];
 	*r = (struct record){.key = key};
@@ -107,8 +108,8 @@ static void last_get(struct walk *w, unsigned key, const struct layout_block *bl
 		.kind = LINEAR_GET,
 		.outcome = LINEAR_OK,
 		.client = RUN_CLIENTS,
-		.epoch_invoked = run->sim->epoch,
-		.epoch_returned = run->sim->epoch,
+		.epoch_invoked = sim_epoch(run->sim),
+		.epoch_returned = sim_epoch(run->sim),
 	};
 	if (block->kind == LAYOUT_KIND_COUNTER) {
 		r->op.counter = true;
@@ -155,7 +156,7 @@ static void committed(struct walk *w, uint64_t slot, uint64_t word)
 	struct run *run = w->run;
 	uint64_t offset = layout_slot_offset(word);
 	const struct layout_block *block = (const void *)(run->sim->pool + offset);
-	uint64_t subtable = run->sim->geometry.pages_offset;
+	uint64_t subtable = layout_page_offset(&run->sim->geometry, w->page);
 	struct layout_hash hash;
 	unsigned key;
 
@@ -176,6 +177,7 @@ static void committed(struct walk *w, uint64_t slot, uint64_t word)
 	}
 	hash = layout_hash_key(run->keys[key], RUN_KEY_BYTES, run->sim->geometry.hash_seed);
 	if (layout_hash_fp(hash) != layout_slot_fp(word) ||
+	    layout_suffix(layout_hash_suffix(hash), w->depth) != w->suffix ||
 	    (slot - subtable - layout_hash_pair(hash, 0, 1) >= LAYOUT_PAIR_BYTES &&
 	     slot - subtable - layout_hash_pair(hash, 1, 1) >= LAYOUT_PAIR_BYTES))
 		run_fail(run, "key %u stands in a slot where nobody looks for it", key);
@@ -202,8 +204,9 @@ static void slot(struct walk *w, uint64_t at)
 			committed(w, at, word);
 		break;
 	case LAYOUT_SLOT_PENDING:
-		if (!w->losses)
-			run_fail(run, "a slot is pending, and nobody died");
+		if (!w->losses || run->settles)
+			run_fail(run, "a slot is pending, and nobody died%s",
+				 w->losses ? " lately" : "");
 		reach(w, layout_slot_offset(word), layout_slot_class(word));
 		break;
 	default:
@@ -226,8 +229,8 @@ static void missing_keys(struct walk *w)
 		r->op = (struct linear_op){.kind = LINEAR_GET,
 					   .outcome = LINEAR_ABSENT,
 					   .client = RUN_CLIENTS,
-					   .epoch_invoked = run->sim->epoch,
-					   .epoch_returned = run->sim->epoch};
+					   .epoch_invoked = sim_epoch(run->sim),
+					   .epoch_returned = sim_epoch(run->sim)};
 		r->op.invoked = ++run->clock;
 		r->op.returned = ++run->clock;
 		run->record_count++;
@@ -249,7 +252,7 @@ static void unreached(struct walk *w, uint64_t offset)
 		if (state == ALLOC_AVAILABLE || state == ALLOC_WAITING)
 			return;
 	}
-	if (byte == LAYOUT_FREE_IN_USE && !w->losses)
+	if (byte == LAYOUT_FREE_IN_USE && (!w->losses || run->settles))
 		run_fail(run, "block %llx is lost: in use, but nothing names it and nobody has it",
 			 (unsigned long long)offset);
 }
@@ -264,8 +267,11 @@ static void account(struct walk *w)
 		uint64_t word = sim_word(run->sim, layout_page_word_offset(g, p->page));
 		uint32_t class = layout_page_class(word);
 
-		if (layout_page_state(word) == LAYOUT_PAGE_FREE)
+		if (layout_page_state(word) == LAYOUT_PAGE_FREE ||
+		    layout_page_state(word) == LAYOUT_PAGE_INDEX)
 			continue;
+		if (layout_page_state(word) == LAYOUT_PAGE_ORPHAN && run->settles)
+			run_fail(run, "page %u is still an orphan", p->page);
 		for (uint32_t b = 0; b < p->blocks && b < layout_class_blocks(class); b++) {
 			uint64_t offset = layout_page_offset(g, p->page) +
 					  (uint64_t)b * layout_class_bytes(class);
@@ -287,18 +293,54 @@ static void account(struct walk *w)
 	}
 }
 
+/* A subtable that the directory names. */
+static void subtable(struct walk *w)
+{
+	struct run *run = w->run;
+	uint64_t bucket = layout_page_offset(&run->sim->geometry, w->page);
+
+	for (unsigned b = 0; b < 3; b++, bucket += LAYOUT_BUCKET_BYTES) {
+		uint64_t header = sim_word(run->sim, bucket);
+
+		if (layout_header_depth(header) != w->depth || layout_header_split(header) ||
+		    layout_header_suffix(header) != w->suffix)
+			run_fail(run, "subtable %u of depth %u has the header %llx", w->suffix,
+				 w->depth, (unsigned long long)header);
+		for (unsigned s = 1; s <= LAYOUT_BUCKET_SLOTS && !run->failed; s++)
+			slot(w, bucket + 8ull * s);
+	}
+}
+
+static void index_check(struct walk *w)
+{
+	struct run *run = w->run;
+	const struct layout_geometry *g = &run->sim->geometry;
+	uint64_t global = sim_word(run->sim, LAYOUT_GLOBAL_DEPTH_OFFSET);
+
+	for (uint64_t i = 0; i < 1ull << global && !run->failed; i++) {
+		uint64_t entry = sim_word(run->sim, layout_directory_offset(g, i));
+
+		w->page = layout_directory_page(entry);
+		w->depth = layout_directory_depth(entry);
+		w->suffix = layout_suffix((uint32_t)i, w->depth);
+		if (layout_directory_state(entry) != LAYOUT_DIRECTORY_VALID || w->depth > global ||
+		    w->page >= g->npages ||
+		    layout_page_state(sim_word(run->sim, layout_page_word_offset(g, w->page))) !=
+			    LAYOUT_PAGE_INDEX)
+			run_fail(run, "entry %llu of the directory is %llx", (unsigned long long)i,
+				 (unsigned long long)entry);
+		else if (w->suffix == i)
+			subtable(w);
+	}
+}
+
 void structure_check(struct run *run)
 {
 	struct walk walk = {.run = run};
 
-	for (unsigned i = 0; i < run->nclients; i++)
-		walk.losses |= run->clients[i].gone || run->clients[i].lost;
 	/* corrupt blocks are not retired by anybody */
-	walk.losses |= run->flipped;
-	for (unsigned b = 0; b < 3; b++)
-		for (unsigned s = 0; s < LAYOUT_BUCKET_SLOTS && !run->failed; s++)
-			slot(&walk, run->sim->geometry.pages_offset + b * LAYOUT_BUCKET_BYTES + 8 +
-					    8ull * s);
+	walk.losses = run->losses || run->flipped;
+	index_check(&walk);
 	if (!run->failed)
 		missing_keys(&walk);
 	if (!run->failed)

@@ -5,7 +5,8 @@
  *	test-sim [--schedules N] [--first SEED] [--seconds S] [--kind KIND]
  *	test-sim --seed N [--kind KIND] [--verbose]
  *
- * Prints TAP. With --expect-failure (check-mutations) success is to find a violation. Next: run.h.
+ * Prints TAP. With --mutation N (check-mutations: it is built for that) success is to find a violation.
+ * Next: run.h.
  */
 #include <getopt.h>
 #include <malloc.h>
@@ -17,11 +18,16 @@
 #include "mutation.h"
 #include "run.h"
 
+#ifdef TARN_MUTATIONS
+int tarn_mutation;
+#endif
+
 struct arguments {
 	uint64_t schedules, first;
 	double seconds;
 	enum run_kind kind;
-	bool one, verbose, expect_failure;
+	bool one, verbose;
+	int mutation; /* 0: none */
 	const char *program;
 };
 
@@ -38,7 +44,7 @@ static int usage(const char *program)
 	fprintf(stderr,
 		"usage: %s [--schedules N] [--first SEED] [--seconds S] [--seed N] [--kind KIND] "
 		"[--verbose] "
-		"[--expect-failure]\nkinds:",
+		"[--mutation N]\nkinds:",
 		program);
 	for (unsigned i = 0; i < RUN_KINDS; i++)
 		fprintf(stderr, " %s", run_kind_name((enum run_kind)i));
@@ -55,7 +61,7 @@ static int parse(int argc, char **argv, struct arguments *a)
 		{"seed", required_argument, NULL, 's'},
 		{"kind", required_argument, NULL, 'k'},
 		{"verbose", no_argument, NULL, 'v'},
-		{"expect-failure", no_argument, NULL, 'x'},
+		{"mutation", required_argument, NULL, 'm'},
 		{NULL, 0, NULL, 0},
 	};
 	int option;
@@ -88,8 +94,8 @@ static int parse(int argc, char **argv, struct arguments *a)
 		case 'v':
 			a->verbose = true;
 			break;
-		case 'x':
-			a->expect_failure = true;
+		case 'm':
+			a->mutation = atoi(optarg);
 			break;
 		default:
 			return usage(argv[0]);
@@ -118,11 +124,28 @@ static void summary(const struct run *run, uint64_t done, double spent)
 	for (unsigned i = 0; i < RUN_KINDS; i++)
 		printf(" %s %llu", run_kind_name((enum run_kind)i),
 		       (unsigned long long)run->by_kind[i]);
+	printf("\n# daemon: blocks aged %llu, leaked ones found %llu, splits %llu, keys evicted %llu, "
+	       "starts after a death %llu",
+	       (unsigned long long)run->daemon.aged, (unsigned long long)run->daemon.leaked,
+	       (unsigned long long)run->daemon.splits, (unsigned long long)run->daemon.evicted,
+	       (unsigned long long)run->daemon.starts);
+	if (run->by_kind[RUN_DEATH])
+		printf("\n# the longest call beside a death: %llu us, of %u",
+		       (unsigned long long)run->longest_ns / 1000, RUN_WAIT_NS / 1000);
 	printf("\n# calls that worked, and that did not:");
 	for (unsigned i = 0; i < 6; i++)
 		printf(" %s %llu/%llu", names[i], (unsigned long long)run->results[1][i],
 		       (unsigned long long)run->results[0][i]);
 	printf("\n");
+}
+
+/* A simulation in which something never happens proves nothing of it. */
+static bool idle(const struct arguments *a, const struct run *run, uint64_t done)
+{
+	const struct sim_counts *d = &run->daemon;
+
+	return a->kind == RUN_KINDS && !a->mutation && done >= 5000 &&
+	       (!d->aged || !d->leaked || !d->splits || !d->evicted || !d->starts);
 }
 
 static void report_failure(const struct arguments *a, const struct run *run)
@@ -143,6 +166,9 @@ int main(int argc, char **argv)
 
 	if (parse(argc, argv, &a))
 		return 2;
+#ifdef TARN_MUTATIONS
+	tarn_mutation = a.mutation;
+#endif
 	/* sessions come and go with each schedule: keep their memory */
 	mallopt(M_MMAP_THRESHOLD, 64 << 20);
 	mallopt(M_TRIM_THRESHOLD, 512 << 20);
@@ -162,16 +188,20 @@ int main(int argc, char **argv)
 	}
 	if (isatty(STDERR_FILENO))
 		fprintf(stderr, "\r%60s\r", "");
-	if (failed && (!a.expect_failure || a.verbose))
+	if (!failed && idle(&a, run, done)) {
+		failed = true;
+		printf("# the daemon has not done all of its work, see below\n");
+	} else if (failed && (!a.mutation || a.verbose)) {
 		report_failure(&a, run);
+	}
 	summary(run, done, seconds_now() - begun);
-	if (a.expect_failure)
+	if (a.mutation)
 		printf("%sok 1 - mutation %d is caught: after %llu schedules, %.1f s%s%s\n",
-		       failed ? "" : "not ", TARN_MUTATION, (unsigned long long)done,
+		       failed ? "" : "not ", a.mutation, (unsigned long long)done,
 		       seconds_now() - begun, failed ? ": " : "", failed ? run->failure : "");
 	else
 		printf("%sok 1 - simulated schedules from seed %llu\n", failed ? "not " : "",
 		       (unsigned long long)a.first);
 	run_free(run);
-	return failed != a.expect_failure;
+	return failed != (a.mutation != 0);
 }

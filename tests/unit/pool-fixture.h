@@ -50,7 +50,8 @@ static inline void fixture_open(struct fixture *fixture, const char *more)
 	assert_int_equal(auth_init(), 0);
 	log_init(&fixture->log, STDERR_FILENO, LOG_LEVEL_ERROR);
 	fixture->config = fixture_config(more);
-	if (pool_create(&fixture->config->pools[0], &fixture->log, &fixture->pool) < 0)
+	if (pool_create(&fixture->config->pools[0], &(struct pool_place){.numa_node = -1},
+			&fixture->log, &fixture->pool) < 0)
 		fail_msg("%s", err_text());
 }
 

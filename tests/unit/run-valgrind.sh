@@ -1,28 +1,48 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-2-Clause
 # `make check-valgrind`: each unit program under memcheck; a memory error, a definite leak or a failed case counts.
-# TAP on stdout, one line per program. $VALGRIND comes from configure, the programs are the arguments.
+# TAP on stdout, one line per program. $VALGRIND comes from configure, the programs are the arguments. JOBS at a time.
 
 if [[ ${VALGRIND:-no} == no ]]; then
 	echo "1..0 # SKIP valgrind was not found by configure"
 	exit 0
 fi
 
-log=$(mktemp) || exit 1
-trap 'rm -f "$log"' EXIT
+logs=$(mktemp -d) || exit 1
+trap 'rm -rf "$logs"' EXIT
 failed=0
-number=0
 
-echo "1..$#"
+# libtool: the program may be a wrapper script, which must not be what is examined.
+examine() {
+	local number=$1 program=$2
+
+	"${TARN_BUILDDIR:?}/libtool" --mode=execute "$VALGRIND" --quiet --fair-sched=try --error-exitcode=99 \
+		--leak-check=full --errors-for-leak-kinds=definite "./$program" >"$logs/$number.log" 2>&1 </dev/null
+	echo $? >"$logs/$number.code"
+}
+
+number=0 running=0
 for program; do
 	number=$((number + 1))
-	# libtool: the program may be a wrapper script, which must not be what is examined.
-	if libtool=${TARN_BUILDDIR:?}/libtool && "$libtool" --mode=execute "$VALGRIND" --quiet --error-exitcode=99 \
-		--leak-check=full --errors-for-leak-kinds=definite "./$program" >"$log" 2>&1 </dev/null; then
+	if ((running == ${JOBS:-$(nproc)})); then
+		wait -n
+		running=$((running - 1))
+	fi
+	examine $number "$program" &
+	running=$((running + 1))
+done
+wait
+
+echo "1..$#"
+number=0
+for program; do
+	number=$((number + 1))
+	code=$(cat "$logs/$number.code" 2>/dev/null) || code=none
+	if [[ $code == 0 ]]; then
 		echo "ok $number - valgrind $program"
 	else
-		echo "not ok $number - valgrind $program (exit code $?)"
-		sed 's/^/# /' "$log"
+		echo "not ok $number - valgrind $program (exit code $code)"
+		sed 's/^/# /' "$logs/$number.log"
 		failed=1
 	fi
 done

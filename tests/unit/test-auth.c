@@ -107,7 +107,10 @@ static void test_keys_malformed(void **state)
 		{"bob read " SECRET "00\n", "not 64 hex digits"},
 		{"bob read 0001\n", "not 64 hex digits"},
 		{"bob read x" SECRET "\n", "not 64 hex digits"},
-		{"bob read " SECRET "\nbob write " OTHER "\n", "there twice"},
+		{"bob read " SECRET "\nbob write " OTHER "\n", ":2: key id 'bob' is there twice"},
+		/* the second of them in the file, not in the order of the ids */
+		{"z read " SECRET "\n\na read " SECRET "\nz read " OTHER "\nb read " SECRET "\n",
+		 ":4: key id 'z' is there twice"},
 	};
 	struct auth_keys keys;
 	char text[600];
@@ -128,6 +131,7 @@ static void test_keys_malformed(void **state)
 static void test_keys_file(void **state)
 {
 	struct auth_keys keys;
+	char path[64];
 
 	(void)state;
 	assert_int_equal(load("bob read " SECRET "\n", 0640, &keys), -EINVAL);
@@ -138,6 +142,39 @@ static void test_keys_file(void **state)
 	assert_int_equal(auth_keys_load("/nowhere/keys", &keys), -ENOENT);
 	assert_non_null(strstr(err_text(), "/nowhere/keys"));
 	assert_int_equal(auth_keys_load("/tmp", &keys), -EINVAL);
+	/* it is not waited for somebody to open the other end */
+	snprintf(path, sizeof(path), "/tmp/tarn-test-auth-%d", (int)getpid());
+	assert_int_equal(mkfifo(path, 0600), 0);
+	assert_int_equal(auth_keys_load(path, &keys), -EINVAL);
+	assert_non_null(strstr(err_text(), "not a regular file"));
+	unlink(path);
+}
+
+/* As many as a file may have, in no order: each is found, and one more is refused. */
+static void test_keys_many(void **state)
+{
+	char *text = malloc((AUTH_KEYS_MAX + 1) * 100);
+	struct auth_keys keys;
+	size_t used = 0;
+
+	(void)state;
+	for (unsigned i = 0; i < AUTH_KEYS_MAX; i++)
+		used += (size_t)sprintf(text + used, "k%u read " SECRET "\n", i * 2053u % AUTH_KEYS_MAX);
+	assert_int_equal(load(text, 0600, &keys), 0);
+	assert_int_equal(keys.count, AUTH_KEYS_MAX);
+	for (unsigned i = 0; i < AUTH_KEYS_MAX; i++) {
+		uint8_t id[WIRE_KEY_ID_BYTES + 1] = {0};
+
+		sprintf((char *)id, "k%u", i);
+		assert_memory_equal(auth_keys_find(&keys, id)->id, id, WIRE_KEY_ID_BYTES);
+	}
+	assert_null(auth_keys_find(&keys, (const uint8_t *)"k4096\0\0"));
+	assert_memory_equal(keys.keys[1].id, "k2053", 5); /* the file's order stays */
+	auth_keys_free(&keys);
+	sprintf(text + used, "more read " SECRET "\n");
+	assert_int_equal(load(text, 0600, &keys), -EINVAL);
+	assert_non_null(strstr(err_text(), "more than 4096 keys"));
+	free(text);
 }
 
 static void test_random(void **state)
@@ -157,7 +194,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_request_mac), cmocka_unit_test(test_reply_mac),
 		cmocka_unit_test(test_keys),        cmocka_unit_test(test_keys_malformed),
-		cmocka_unit_test(test_keys_file),   cmocka_unit_test(test_random),
+		cmocka_unit_test(test_keys_file),   cmocka_unit_test(test_keys_many),
+		cmocka_unit_test(test_random),
 	};
 
 	return cmocka_run_group_tests(tests, setup, NULL);

@@ -70,14 +70,15 @@ static void test_generations(void **state)
 					  layout_slot_make(LAYOUT_SLOT_COMMITTED, 1, 2,
 							   (uint32_t)dated, 6400));
 				/* never when the word may have come again; else as long as possible */
-				assert_int_equal(cache_find(c, hash_of(1), now, &slot, &word), safe);
+				assert_int_equal(cache_find(c, hash_of(1), now, &slot, &word),
+						 safe);
 			}
 		}
 	}
 	cache_free(c);
 }
 
-/* The stored epoch wraps after 2^26: no age may ever look young again. */
+/* The stored epoch wraps after 2^23: no age may ever look young again. */
 static void test_wrap(void **state)
 {
 	uint64_t slot, word, t;
@@ -88,15 +89,88 @@ static void test_wrap(void **state)
 		assert_int_equal(cache_create(4096, &c), 0);
 		cache_add(c, hash_of(1), NOW, 8, word_of(5));
 		assert_false(cache_find(c, hash_of(1), NOW + t, &slot, &word));
-		assert_false(cache_find(c, hash_of(1), NOW + (t << 26), &slot, &word));
+		assert_false(cache_find(c, hash_of(1), NOW + (t << 23), &slot, &word));
 		cache_free(c);
 	}
 }
 
+/* What others write over again and again is not worth a try, until they stop. */
+static void test_doubt(void **state)
+{
+	uint64_t slot, word;
+	struct cache *c;
+
+	(void)state;
+	assert_int_equal(cache_create(4096, &c), 0);
+	cache_see(c, hash_of(1), 8, word_of(1));
+	cache_add(c, hash_of(1), NOW, 8, word_of(1));
+	/* once wrong is not yet often, but it is not tried again either */
+	assert_true(cache_find(c, hash_of(1), NOW, &slot, &word));
+	cache_fail(c, hash_of(1));
+	assert_false(cache_find(c, hash_of(1), NOW, &slot, &word));
+	cache_see(c, hash_of(1), 8, word_of(2));
+	cache_add(c, hash_of(1), NOW, 8, word_of(2));
+	assert_true(cache_find(c, hash_of(1), NOW, &slot, &word));
+	assert_true(word == word_of(2));
+	cache_fail(c, hash_of(1));
+	cache_see(c, hash_of(1), 8, word_of(3));
+	cache_add(c, hash_of(1), NOW, 8, word_of(3));
+	assert_false(cache_find(c, hash_of(1), NOW, &slot, &word));
+	for (unsigned i = 0; i < 10; i++) {
+		cache_see(c, hash_of(1), 8, word_of(4 + i));
+		cache_add(c, hash_of(1), NOW, 8, word_of(4 + i));
+		assert_false(cache_find(c, hash_of(1), NOW, &slot, &word));
+	}
+	/* would have been right twice in a row; elsewhere is wrong, too */
+	cache_see(c, hash_of(1), 16, word_of(13));
+	cache_see(c, hash_of(1), 8, word_of(13));
+	assert_false(cache_find(c, hash_of(1), NOW, &slot, &word));
+	cache_see(c, hash_of(1), 8, word_of(13));
+	assert_true(cache_find(c, hash_of(1), NOW, &slot, &word));
+	cache_free(c);
+}
+
+/* In the largest pools, too. */
+static void test_far(void **state)
+{
+	const uint64_t far = (1ull << 41) - 8;
+	uint64_t slot, word;
+	struct cache *c;
+
+	(void)state;
+	assert_int_equal(cache_create(4096, &c), 0);
+	cache_see(c, hash_of(1), far, word_of(1));
+	cache_add(c, hash_of(1), NOW, far, word_of(1));
+	for (unsigned i = 0; i < 5; i++)
+		cache_see(c, hash_of(1), far, word_of(1));
+	assert_true(cache_find(c, hash_of(1), NOW, &slot, &word));
+	assert_true(slot == far);
+	cache_free(c);
+}
+
+/* What is known to be bad does not keep a place that another key could use. */
+static void test_bad_place(void **state)
+{
+	uint64_t slot, word;
+	struct cache *c;
+
+	(void)state;
+	assert_int_equal(cache_create(64, &c), 0); /* one set of two */
+	cache_add(c, hash_of(1), NOW, 8, word_of(1));
+	cache_fail(c, hash_of(1));
+	cache_add(c, hash_of(2), NOW, 16, word_of(2));
+	cache_add(c, hash_of(3), NOW, 24, word_of(3));
+	assert_true(cache_find(c, hash_of(2), NOW, &slot, &word));
+	assert_true(cache_find(c, hash_of(3), NOW, &slot, &word));
+	cache_free(c);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_find), cmocka_unit_test(test_generations),
-					  cmocka_unit_test(test_wrap)};
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_find), cmocka_unit_test(test_generations),
+		cmocka_unit_test(test_wrap), cmocka_unit_test(test_doubt),
+		cmocka_unit_test(test_far),  cmocka_unit_test(test_bad_place)};
 
 	return cmocka_run_group_tests_name("cache", tests, NULL, NULL);
 }

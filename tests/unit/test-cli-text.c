@@ -151,6 +151,44 @@ static void test_times(void **state)
 	assert_int_equal(text_parse_ms("18446744073709551615s", UINT64_MAX, &ms), -ERANGE);
 }
 
+static void check_bytes(const char *text, uint64_t expected)
+{
+	uint64_t bytes = 0;
+
+	assert_int_equal(text_parse_bytes(text, UINT64_MAX, &bytes), 0);
+	assert_int_equal(bytes, expected);
+}
+
+static void test_bytes(void **state)
+{
+	static const char *const wrong[] = {"",     "K",    "x",    "-1",    "1.5G", "5 ",  "5  ",
+					    "4k",   "4KB",  "4Ki",  "4KiBx", "4K ",  " 4K", "0x",
+					    "0x4K", "4E",   "4\tK", "+4",    "4KiB4"};
+	static const char *const large[] = {"18446744073709551616", "16777216T", "16777216 TiB",
+					    "99999999999999999999999999K"};
+	uint64_t bytes = 7;
+
+	(void)state;
+	check_bytes("0", 0);
+	check_bytes("4096", 4096);
+	check_bytes("0x1000", 4096);
+	check_bytes("512 B", 512);
+	check_bytes("4K", 4096);
+	check_bytes("4KiB", 4096);
+	check_bytes("4 KiB", 4096);
+	check_bytes("3M", 3 << 20);
+	check_bytes("1GiB", 1 << 30);
+	check_bytes("2T", 2ull << 40);
+	check_bytes("16777215TiB", 16777215ull << 40);
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
+		assert_int_equal(text_parse_bytes(wrong[i], UINT64_MAX, &bytes), -EINVAL);
+	for (size_t i = 0; i < sizeof(large) / sizeof(large[0]); i++)
+		assert_int_equal(text_parse_bytes(large[i], UINT64_MAX, &bytes), -ERANGE);
+	assert_int_equal(text_parse_bytes("4K", 4095, &bytes), -ERANGE);
+	assert_int_equal(bytes, 7);
+	assert_int_equal(text_parse_bytes("4K", 4096, &bytes), 0);
+}
+
 static void test_human(void **state)
 {
 	char text[TEXT_HUMAN_BYTES];
@@ -196,6 +234,7 @@ int main(void)
 		cmocka_unit_test(test_escape),   cmocka_unit_test(test_round_trip),
 		cmocka_unit_test(test_unescape), cmocka_unit_test(test_clean),
 		cmocka_unit_test(test_numbers),  cmocka_unit_test(test_times),
+		cmocka_unit_test(test_bytes),
 		cmocka_unit_test(test_human),    cmocka_unit_test(test_nearest),
 	};
 

@@ -81,6 +81,19 @@ static void test_fields(void **state)
 			"\"stamp\":\"18446744073709551615\",\"there\":true}\n");
 }
 
+/* A rate, and a point in time, which is that of the machine's time zone. */
+static void test_quantities(void **state)
+{
+	struct fixture *f = *state;
+
+	begin(f, false);
+	setenv("TZ", "UTC", 1);
+	writer_field(f->writer, WRITER_TABLE, "bytes_per_second", writer_u64(3 << 20));
+	writer_field(f->writer, WRITER_TABLE, "created_ms", writer_u64(1000));
+	assert_string_equal(end(f), "bytes per second 3 MiB/s\n"
+				    "created          1970-01-01 00:00:01\n");
+}
+
 static void rows(struct writer *writer, enum writer_look look)
 {
 	writer_field(writer, WRITER_TABLE, "count", json_integer(2));
@@ -246,6 +259,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_fields),      cmocka_unit_test(test_list),
+		cmocka_unit_test(test_quantities),
 		cmocka_unit_test(test_error),       cmocka_unit_test(test_bytes),
 		cmocka_unit_test(test_key),         cmocka_unit_test(test_document),
 		cmocka_unit_test(test_write_error), cmocka_unit_test(test_no_memory),

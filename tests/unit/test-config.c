@@ -16,6 +16,8 @@
 
 #define LISTEN "[listen l]\npath = /run/t.sock\n"
 #define POOL   "[pool main]\nsize = 1G\n"
+/* may be offered at an RDMA listener */
+#define OPEN_POOL POOL "allow_unauthenticated = yes\n"
 
 static struct config *parse(const char *text, struct config_errors *errors)
 {
@@ -119,6 +121,8 @@ static void test_values(void **state)
 	    "4M to 2T");
 	bad(LISTEN "[pool p]\nsize = 1M\n", "t.conf:4: [pool p] size = 1M: is too small",
 	    "4M to 2T");
+	bad(LISTEN "[pool p]\nsize = 7M\nmode = cache\n",
+	    "t.conf:4: [pool p] size = 7340032: is too small with mode = cache", "8M or more");
 	bad(LISTEN "[pool p]\nsize = 3T\n", "t.conf:4: [pool p] size = 3T: is too large",
 	    "4M to 2T");
 	bad(LISTEN "[pool p]\nsize = 99999999999999999999\n", "t.conf:4:", "out of range");
@@ -188,6 +192,9 @@ static void test_between_settings(void **state)
 	bad(LISTEN POOL "deadline = 250ms\n",
 	    "t.conf:5: [pool main] epoch = 250ms: is not more than the deadline",
 	    "more than 250ms");
+	bad(LISTEN POOL "low_water = 9\n", "t.conf:5: [pool main] high_water = 8: is less than the low_water of 9",
+	    "9 to 50");
+	bad(LISTEN POOL "mode = lru\n", "t.conf:5: [pool main] mode = lru", "store or cache");
 	bad(LISTEN POOL "grace = 499ms\n",
 	    "t.conf:5: [pool main] grace = 499ms: is less than two epochs", "500ms or more");
 	bad(LISTEN POOL "epoch = 251ms\n",
@@ -281,7 +288,7 @@ static void test_table(void **state)
 				      keys[i].type == CONFIG_TYPE_ENUM;
 
 			assert_true(strlen(keys[i].help) > 10);
-			if (keys[i].preset &&
+			if (keys[i].preset && *keys[i].preset &&
 			    config_value_parse(&keys[i], keys[i].preset, &value) < 0)
 				fail_msg("%s: %s", keys[i].name, err_text());
 			if (!text && !choice &&
@@ -300,11 +307,222 @@ static void test_load(void **state)
 
 	(void)state;
 	assert_int_equal(config_load("/nowhere/tarnd.conf", &errors, &config), -ENOENT);
-	assert_non_null(strstr(err_text(), "-c FILE"));
+	assert_non_null(strstr(err_text(), "can not be read"));
 	assert_int_equal(config_load("/tmp", &errors, &config), -EINVAL);
 	assert_int_equal(config_load("/dev/zero", &errors, &config), -EINVAL);
 	assert_int_equal(errors.count, 0);
 	config_free(NULL);
+}
+
+/* ---- listeners ---- */
+
+#define RDMA "[listen r]\naddress = 10.0.0.1\n"
+
+static void test_addresses(void **state)
+{
+	static const struct {
+		const char *text, *host, *scope;
+		int family;
+		int port; /* -1: none */
+	} good_ones[] = {
+		{"10.0.0.1", "10.0.0.1", "", AF_INET, -1},
+		{"10.0.0.1:7477", "10.0.0.1", "", AF_INET, 7477},
+		{"10.0.0.1:0", "10.0.0.1", "", AF_INET, 0},
+		{"fd00::1", "fd00::1", "", AF_INET6, -1},
+		{"[fd00::1]", "fd00::1", "", AF_INET6, -1},
+		{"[fd00::1]:65535", "fd00::1", "", AF_INET6, 65535},
+		{"FD00:0::0001", "fd00::1", "", AF_INET6, -1},
+		{"fe80::1%eth0", "fe80::1", "eth0", AF_INET6, -1},
+		{"[fe80::1%eth0]:1", "fe80::1", "eth0", AF_INET6, 1},
+		{"::1", "::1", "", AF_INET6, -1},
+	};
+	static const struct {
+		const char *text, *says;
+	} bad_ones[] = {
+		{"", "no address"},
+		{"host", "host names are not looked up"},
+		{"host.example.org:7477", "host names are not looked up"},
+		{"10.0.0", "host names"},
+		{"10.0.0.256", "host names"},
+		{"10.0.0.1:", "port"},
+		{"10.0.0.1:65536", "port"},
+		{"10.0.0.1:99999999999999999999", "port"},
+		{"10.0.0.1:7477x", "port"},
+		{"10.0.0.1:-1", "port"},
+		{"[fd00::1]:", "port"},
+		{"[fd00::1", "no address"},
+		{"[]", "no address"},
+		{"[", "no address"},
+		{"]:1", "host names"},
+		{"[10.0.0.1]:1", "no address"},
+		{"fd00::1::2", "host names"},
+		{"0.0.0.0", "stands for all"},
+		{"[::]:7477", "stands for all"},
+		{"fe80::1", "name its interface"},
+		{"fe80::1%", "no address"},
+		{"fe80::1%an-interface-name-too-long", "no address"},
+		{"10.0.0.1%eth0", "no address"},
+	};
+	struct sockaddr_storage socket;
+	struct config_address address;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(good_ones) / sizeof(good_ones[0]); i++) {
+		if (config_address_parse(good_ones[i].text, &address) < 0)
+			fail_msg("%s: %s", good_ones[i].text, err_text());
+		assert_int_equal(address.family, good_ones[i].family);
+		assert_string_equal(address.host, good_ones[i].host);
+		assert_string_equal(address.scope, good_ones[i].scope);
+		assert_int_equal(address.has_port ? address.port : -1, good_ones[i].port);
+	}
+	for (size_t i = 0; i < sizeof(bad_ones) / sizeof(bad_ones[0]); i++) {
+		err_clear();
+		if (config_address_parse(bad_ones[i].text, &address) != -EINVAL ||
+		    !strstr(err_text(), bad_ones[i].says) || !strstr(err_text(), "allowed: "))
+			fail_msg("%s: %s", bad_ones[i].text, err_text());
+	}
+	assert_int_equal(config_address_parse("[::1]:7", &address), 0);
+	assert_int_equal(config_address_socket(&address, 9, &socket), 0);
+	assert_int_equal(socket.ss_family, AF_INET6);
+	assert_int_equal(config_address_parse("fe80::1%nowhere", &address), 0);
+	assert_int_equal(config_address_socket(&address, 9, &socket), -ENODEV);
+	assert_non_null(strstr(err_text(), "nowhere"));
+}
+
+static void test_listeners(void **state)
+{
+	struct config *config = good(RDMA "[listen d]\ndevice = rxe0\nport = 0\n" LISTEN OPEN_POOL
+					  "listen = r , d\n");
+	char text[80];
+
+	(void)state;
+	assert_true(config_listen_rdma(&config->listens[0]) &&
+		    config_listen_rdma(&config->listens[1]) &&
+		    !config_listen_rdma(&config->listens[2]));
+	assert_int_equal(config_listen_port(&config->listens[0]), 7477);
+	assert_int_equal(config_listen_port(&config->listens[1]), 0);
+	assert_true(config_pool_offered(&config->pools[0], &config->listens[0]) &&
+		    config_pool_offered(&config->pools[0], &config->listens[1]) &&
+		    !config_pool_offered(&config->pools[0], &config->listens[2]));
+	assert_string_equal(config_listen_text(&config->listens[0], text, sizeof(text)),
+			    "10.0.0.1:7477");
+	assert_string_equal(config_listen_text(&config->listens[1], text, sizeof(text)), "rxe0:0");
+	assert_string_equal(config_listen_text(&config->listens[2], text, sizeof(text)),
+			    "/run/t.sock");
+	config_free(config);
+	config = good(
+		"[listen r]\naddress = [fd00::1]:8000\nport = 8000\nack_timeout = 11\n" OPEN_POOL);
+	assert_int_equal(config_listen_port(&config->listens[0]), 8000);
+	assert_true(config_pool_offered(&config->pools[0], &config->listens[0]));
+	assert_string_equal(config_listen_text(&config->listens[0], text, sizeof(text)),
+			    "[fd00::1]:8000");
+	config_free(config);
+}
+
+static void test_listeners_wrong(void **state)
+{
+	static const struct {
+		const char *text, *begins, *holds;
+	} cases[] = {
+		{LISTEN "address = 10.0.0.1\n" OPEN_POOL,
+		 "t.conf:3: [listen l] address = 10.0.0.1: this listener has a path already, in "
+		 "line 2",
+		 "one of path, address and device"},
+		{RDMA "device = rxe0\n" OPEN_POOL,
+		 "t.conf:3: [listen r] device = rxe0: this listener has an address already, in "
+		 "line 2",
+		 "section of its own"},
+		{RDMA "mode = 0600\n" OPEN_POOL, "t.conf:3: [listen r] mode: is for unix listeners",
+		 "an address in line 2"},
+		{LISTEN "retries = 3\n" OPEN_POOL,
+		 "t.conf:3: [listen l] retries: is for RDMA listeners", "a path in line 2"},
+		{LISTEN "port = 3\n" OPEN_POOL, "t.conf:3: [listen l] port: is for RDMA", ""},
+		{"[listen d]\ndevice = rxe0\ngroup = rdma\n" OPEN_POOL,
+		 "t.conf:3: [listen d] group: is for unix", "a device in line 2"},
+		{"[listen r]\naddress = host\n" OPEN_POOL,
+		 "t.conf:2: [listen r] address = host: is no address",
+		 "give an address or a device"},
+		{"[listen r]\naddress = 10.0.0.1:5\nport = 6\n" OPEN_POOL,
+		 "t.conf:3: [listen r] port = 6: the address in line 2 has another port, 5", ""},
+		{"[listen r]\naddress =\n" OPEN_POOL,
+		 "t.conf:2: [listen r] address = : has 0 bytes", ""},
+		{RDMA "[listen s]\naddress = 10.0.0.1:7477\n" OPEN_POOL,
+		 "t.conf:4: [listen s] address = 10.0.0.1:7477: [listen r] has the same place and "
+		 "port in "
+		 "line 2",
+		 ""},
+		{"[listen a]\ndevice = rxe0\n[listen b]\ndevice = rxe0\n" OPEN_POOL,
+		 "t.conf:4: [listen b] device = rxe0: [listen a] has the same", "line 2"},
+		{LISTEN OPEN_POOL "listen = m\n",
+		 "t.conf:6: [pool main] listen: 'm': there is no such listener", "[listen NAME]"},
+		{LISTEN "[listen other]\npath = /o\n" OPEN_POOL "listen = l,othr\n",
+		 "t.conf:8: [pool main] listen: 'othr'", "did you mean other?"},
+		{LISTEN OPEN_POOL "listen = l, l\n",
+		 "t.conf:6: [pool main] listen: 'l': is there twice", ""},
+		{LISTEN OPEN_POOL "file = /f\n[pool b]\nsize = 4M\nfile = /f\n",
+		 "t.conf:9: [pool b] file = /f: is the file of [pool main], too", "another one"},
+		{LISTEN OPEN_POOL "listen = l,,\n",
+		 "t.conf:6: [pool main] listen: '': there is no such", ""},
+		{LISTEN RDMA OPEN_POOL "atomics = nic\n",
+		 "t.conf:8: [pool main] atomics = nic: the pool is offered at the unix socket of "
+		 "[listen l]",
+		 "name RDMA listeners alone in `listen`"},
+		{RDMA "ack_timeout = 12\n" OPEN_POOL,
+		 "t.conf:3: [listen r] ack_timeout = 12: with 6 retries a request may be 469.762ms "
+		 "late",
+		 "grace - deadline of [pool main] is 400ms; allowed here: up to 11"},
+		{RDMA "ack_timeout = 31\nretries = 0\n" OPEN_POOL,
+		 "t.conf:3: [listen r] ack_timeout = 31", "up to 14"},
+		{RDMA "ack_timeout = 11\n[pool p]\nallow_unauthenticated = yes\nsize = 1G\ngrace = "
+		      "300ms\nepoch = 150ms\ndeadline = "
+		      "100ms\n",
+		 "t.conf:3: [listen r] ack_timeout = 11",
+		 "[pool p] is 200ms; allowed here: up to 10"},
+		/* nobody offers memory to a network by oversight */
+		{RDMA POOL,
+		 "t.conf:3: [pool main] auth = none: is offered at [listen r], where whoever "
+		 "reaches "
+		 "the address could read and write it",
+		 "allow_unauthenticated = yes"},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+		bad(cases[i].text, cases[i].begins, cases[i].holds);
+	/* where the pool is not offered, its times don't matter, nor what the others are */
+	config_free(good(RDMA "ack_timeout = 31\n" LISTEN OPEN_POOL "listen = l\n"));
+	config_free(good(LISTEN RDMA OPEN_POOL "atomics = nic\nlisten = r\n"));
+	config_free(good("[listen r]\naddress = 127.0.0.1:7\n" POOL));
+	config_free(good(LISTEN RDMA POOL "listen = l\n"));
+	config_free(good(RDMA POOL "auth = key\nkey_file = /k\n"));
+	config_free(good(
+		"[listen a]\naddress = 10.0.0.1:0\n[listen b]\naddress = 10.0.0.1:0\n" OPEN_POOL));
+}
+
+/* What is said of an RDMA listener on a machine that has nothing of it. */
+static void test_listeners_environment(void **state)
+{
+	struct config *config = good("[listen a]\ndevice = no-such-device\n[listen b]\naddress = "
+				     "192.0.2.77\n[pool p]\nallow_unauthenticated = yes\nsize = "
+				     "8M\nhugepages = off\nlisten = a\n");
+	struct config_errors errors = {0}, notices = {0};
+	bool device = false, address = false;
+
+	(void)state;
+	config_check_environment(config, &errors);
+	for (size_t i = 0; i < errors.count; i++) {
+		device = device ||
+			 strstr(errors.texts[i], "t.conf:2: [listen a] device = no-such-device");
+		address = address || strstr(errors.texts[i], "this machine has no such address");
+	}
+	assert_true(device && address);
+	config_notices(config, &notices);
+	assert_int_equal(notices.count, 2);
+	assert_non_null(strstr(notices.texts[0], "t.conf:3: [listen b]: no pool is offered here"));
+	assert_non_null(strstr(notices.texts[1], "there is no unix listener"));
+	config_errors_free(&errors);
+	config_errors_free(&notices);
+	config_free(config);
 }
 
 static void test_suggest(void **state)
@@ -333,6 +551,10 @@ int main(void)
 		cmocka_unit_test(test_table),
 		cmocka_unit_test(test_load),
 		cmocka_unit_test(test_suggest),
+		cmocka_unit_test(test_addresses),
+		cmocka_unit_test(test_listeners),
+		cmocka_unit_test(test_listeners_wrong),
+		cmocka_unit_test(test_listeners_environment),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -162,13 +162,44 @@ static void test_merge(void **state)
 	assert_near(hist_percentile(&h, 99), samples[SAMPLES / 100 * 99 - 1]);
 }
 
+/* The lines of a table: HIST_LINES for each halving, and each as hist_percentile() has it. */
+static void test_lines(void **state)
+{
+	struct hist_line line = {.percent = -1}, last = line;
+	unsigned int below_half = 0, to_75 = 0;
+	uint64_t random = 7;
+
+	(void)state;
+	hist_init(&h);
+	assert_false(hist_next_line(&h, &line));
+	for (size_t i = 0; i < SAMPLES; i++)
+		hist_add(&h, next_random(&random) >> 40);
+	while (hist_next_line(&h, &line)) {
+		assert_true(line.percent > last.percent && line.value_ns >= last.value_ns && line.count >= last.count);
+		assert_int_equal(line.value_ns, hist_percentile(&h, line.percent));
+		assert_true((double)line.count >= SAMPLES * line.percent / 100 - 0.5);
+		below_half += line.percent < 50;
+		to_75 += line.percent >= 50 && line.percent < 75;
+		if (last.percent < 0)
+			assert_true(line.percent == 0);
+		last = line;
+	}
+	assert_true(last.percent == 100);
+	assert_int_equal(last.count, SAMPLES);
+	assert_int_equal(hist_count_below(&h, hist_percentile(&h, 0)), 0);
+	assert_int_equal(hist_count_below(&h, UINT64_MAX), SAMPLES);
+	assert_in_range(hist_count_below(&h, 1 << 23), SAMPLES * 48 / 100, SAMPLES * 52 / 100);
+	assert_int_equal(below_half, HIST_LINES);
+	assert_int_equal(to_75, HIST_LINES);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_uniform), cmocka_unit_test(test_all_magnitudes),
 		cmocka_unit_test(test_few),	cmocka_unit_test(test_empty),
 		cmocka_unit_test(test_buckets), cmocka_unit_test(test_odd_percent),
-		cmocka_unit_test(test_merge),
+		cmocka_unit_test(test_merge),   cmocka_unit_test(test_lines),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -112,6 +112,29 @@ static void test_hash(void **state)
 		assert_true(i % 3 == 2 ? used[i] == 0 : used[i] > 2500);
 }
 
+/* The parts of the index: each 2^(1/16) of the next smaller one, in the order of their bits read backwards. */
+static void test_hash_parts(void **state)
+{
+	uint32_t counts[16] = {0}, upper[16] = {0}, i;
+	const double total = 1000000, ratio = 1.0442737824274138; /* 2^(1/16) */
+	double share = total * (ratio - 1);
+
+	(void)state;
+	for (i = 0; i < 1000000; i++) {
+		struct layout_hash h = layout_hash_key(&i, sizeof(i), 7);
+		uint32_t suffix = layout_hash_suffix(h), part = suffix & 15;
+
+		part = (part & 1) << 3 | (part & 2) << 1 | (part & 4) >> 1 | part >> 3;
+		counts[part]++;
+		upper[part] += suffix >> 4 & 1;
+	}
+	for (i = 0; i < 16; i++, share *= ratio) {
+		assert_true(counts[i] > 0.98 * share && counts[i] < 1.02 * share);
+		/* behind that the bits are even */
+		assert_true(upper[i] > 0.49 * counts[i] && upper[i] < 0.51 * counts[i]);
+	}
+}
+
 static void test_format(void **state)
 {
 	static const uint64_t sizes[] = {1ull << 20, 4ull << 20, 64ull << 20, 1ull << 30};
@@ -253,11 +276,11 @@ static void test_block_place(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_slot_word),       cmocka_unit_test(test_other_words),
-		cmocka_unit_test(test_classes),         cmocka_unit_test(test_hash),
-		cmocka_unit_test(test_format),          cmocka_unit_test(test_format_refuses),
-		cmocka_unit_test(test_superblock_lies), cmocka_unit_test(test_block_valid),
-		cmocka_unit_test(test_block_place),
+		cmocka_unit_test(test_slot_word),      cmocka_unit_test(test_other_words),
+		cmocka_unit_test(test_classes),        cmocka_unit_test(test_hash),
+		cmocka_unit_test(test_hash_parts),     cmocka_unit_test(test_format),
+		cmocka_unit_test(test_format_refuses), cmocka_unit_test(test_superblock_lies),
+		cmocka_unit_test(test_block_valid),    cmocka_unit_test(test_block_place),
 	};
 
 	return cmocka_run_group_tests_name("layout", tests, NULL, NULL);

@@ -3,6 +3,7 @@
 #include <tarn/tarn.h>
 
 #include "clock.h"
+#include "fabric.h"
 #include "keeper.h"
 #include "pool-fixture.h"
 #include "rpc.h"
@@ -44,12 +45,13 @@ static void counter_open(struct counter *c)
 
 static struct wire_rpc_reply call(struct counter *c, const struct wire_rpc *rpc)
 {
-	uint8_t bytes[WIRE_RPC_BYTES], answer[WIRE_RPC_REPLY_BYTES];
+	uint8_t bytes[WIRE_RPC_BYTES];
+	struct rpc_answer answer;
 	struct wire_rpc_reply reply;
 
 	wire_rpc_encode(rpc, bytes);
-	assert_int_equal(rpc_handle(c->f.pool, &c->client, bytes, sizeof(bytes), answer), 0);
-	assert_int_equal(wire_rpc_reply_decode(answer, sizeof(answer), &reply), 0);
+	assert_int_equal(rpc_handle(c->f.pool, &c->client, bytes, sizeof(bytes), &answer), 0);
+	assert_int_equal(wire_rpc_reply_decode(answer.bytes, answer.length, &reply), 0);
 	assert_int_equal(reply.tag, rpc->tag);
 	assert_int_equal(reply.type, rpc->type);
 	return reply;
@@ -202,7 +204,8 @@ static void test_page(void **state)
 	/* Full pages with a block that has aged are turned out on request. */
 	fixture_blocks(c.f.pool, 11, 4, 1, layout_class_blocks(4), LAYOUT_FREE_IN_USE);
 	fixture_page(c.f.pool, 11, LAYOUT_PAGE_FULL, 4, 0);
-	for (int i = 0; i < 200; i++) { /* "full" is believed for a moment; a look takes some pages only */
+	for (int i = 0; i < 200;
+	     i++) { /* "full" is believed for a moment; a look takes some pages only */
 		usleep(20000);
 		reply = call(&c, &rpc);
 		if (reply.status == 0)
@@ -223,6 +226,7 @@ static void test_resting(void **state)
 
 	(void)state;
 	counter_open(&c);
+	c.f.pool->clients[3].state = LAYOUT_CLIENT_LIVE;
 	for (uint32_t page = 1; page < c.f.pool->geometry.npages; page++)
 		fixture_page(c.f.pool, page, LAYOUT_PAGE_SLAB, 4, 3);
 	fixture_blocks(c.f.pool, 12, 5, 0, layout_class_blocks(5), LAYOUT_FREE_RETIRED);
@@ -240,6 +244,45 @@ static void test_resting(void **state)
 	assert_int_equal(reply.status, 0);
 	assert_int_equal(reply.number, 12);
 	assert_true(asked_again);
+	fixture_close(&c.f);
+}
+
+/*
+ * What was deleted since the last walk: "full" is said with the number of the walk behind which it is the
+ * last word, and by then the page is known to rest.
+ */
+static void test_full_is_sure(void **state)
+{
+	struct wire_rpc rpc = {.type = WIRE_RPC_PAGE, .tag = 1, .class = 4};
+	struct wire_rpc_reply reply;
+	struct counter c;
+	uint64_t sure;
+
+	(void)state;
+	counter_open(&c);
+	c.f.pool->clients[3].state = LAYOUT_CLIENT_LIVE;
+	for (uint32_t page = 1; page < c.f.pool->geometry.npages; page++)
+		fixture_page(c.f.pool, page, LAYOUT_PAGE_SLAB, 4, 3);
+	for (int i = 0; i < 1000 && keeper_passes(c.f.pool->keeper) < 3; i++) {
+		usleep(10000);
+		keeper_step(c.f.pool->keeper, clock_now_ns());
+	}
+	call(&c, &rpc); /* it was asked a moment ago: no look at once */
+	fixture_blocks(c.f.pool, 12, 5, 0, layout_class_blocks(5), LAYOUT_FREE_RETIRED);
+	fixture_page(c.f.pool, 12, LAYOUT_PAGE_FULL, 5, 0);
+	reply = call(&c, &rpc);
+	assert_int_equal(reply.status, -TARN_EPOOLFULL);
+	sure = reply.number == 1 ? 0 : (uint64_t)reply.value;
+	assert_true(reply.number == 1 || sure > reply.length);
+	for (int i = 0; i < 1000; i++) {
+		usleep(10000);
+		keeper_step(c.f.pool->keeper, clock_now_ns());
+		reply = call(&c, &rpc);
+		if (reply.status == 0)
+			break;
+		assert_true(reply.number == 1 || reply.length < sure);
+	}
+	assert_int_equal(reply.number, 12);
 	fixture_close(&c.f);
 }
 
@@ -274,23 +317,260 @@ static void test_read_only(void **state)
 	counter_open(&c);
 	c.client.read_only = true;
 	assert_int_equal(call(&c, &rpc).status, 0);
-	for (rpc.type = WIRE_RPC_PAGE; rpc.type <= WIRE_RPC_LAST; rpc.type++)
-		assert_int_equal(call(&c, &rpc).status, -TARN_EREADONLY);
+	for (rpc.type = WIRE_RPC_PAGE; rpc.type <= WIRE_RPC_GROW; rpc.type++)
+		if (rpc.type != WIRE_RPC_REGION)
+			assert_int_equal(call(&c, &rpc).status, -TARN_EREADONLY);
 	fixture_close(&c.f);
+}
+
+static struct wire_rpc_reply atomic(struct counter *c, uint8_t type, uint64_t offset,
+				    uint64_t compare, uint64_t operand)
+{
+	struct wire_rpc rpc = {.type = type,
+			       .tag = 5,
+			       .slot_offset = offset,
+			       .slot_word = compare,
+			       .delta = (int64_t)operand};
+
+	return call(c, &rpc);
+}
+
+static void test_atomics(void **state)
+{
+	const struct layout_geometry *g;
+	struct wire_rpc_reply reply;
+	uint64_t word, cursor;
+	struct counter c;
+
+	(void)state;
+	counter_open(&c);
+	g = &c.f.pool->geometry;
+	word = layout_page_word_offset(g, 3);
+	self_store(c.f.pool, word, UINT64_MAX - 1);
+	reply = atomic(&c, WIRE_RPC_CAS, word, UINT64_MAX - 1, UINT64_MAX);
+	assert_true(reply.status == 0 && reply.value == -2);
+	reply = atomic(&c, WIRE_RPC_CAS, word, UINT64_MAX - 1,
+		       7); /* fails, and says what is there */
+	assert_true(reply.status == 0 && reply.value == -1);
+	assert_true(self_load(c.f.pool, word) == UINT64_MAX);
+	reply = atomic(&c, WIRE_RPC_FAA, word, 0, 3); /* wraps */
+	assert_true(reply.status == 0 && reply.value == -1 && self_load(c.f.pool, word) == 2);
+	cursor = self_load(c.f.pool, LAYOUT_CURSOR_OFFSET);
+	reply = atomic(&c, WIRE_RPC_FAA, LAYOUT_CURSOR_OFFSET, 0, 1);
+	assert_true(reply.status == 0 && (uint64_t)reply.value == cursor &&
+		    self_load(c.f.pool, LAYOUT_CURSOR_OFFSET) == cursor + 1);
+	reply = atomic(&c, WIRE_RPC_CAS, g->pool_bytes - 8, 0, 9); /* the last word */
+	assert_true(reply.status == 0 && self_load(c.f.pool, g->pool_bytes - 8) == 9);
+	assert_int_equal(atomic(&c, WIRE_RPC_CAS, LAYOUT_SUPERBLOCK_BYTES, 0, 0).status, 0);
+	fixture_close(&c.f);
+}
+
+static void test_atomics_places(void **state)
+{
+	struct layout_superblock before, after;
+	struct counter c;
+
+	(void)state;
+	counter_open(&c);
+	self_read(c.f.pool, 0, &before, sizeof(before));
+	{
+		const uint64_t bytes = c.f.pool->geometry.pool_bytes;
+		const uint64_t bad[] = {0,
+					8,
+					LAYOUT_EPOCH_OFFSET,
+					LAYOUT_GLOBAL_DEPTH_OFFSET,
+					LAYOUT_CURSOR_OFFSET - 8,
+					LAYOUT_CURSOR_OFFSET + 8,
+					LAYOUT_CURSOR_OFFSET + 4,
+					LAYOUT_SUPERBLOCK_BYTES - 8,
+					LAYOUT_SUPERBLOCK_BYTES + 1,
+					bytes,
+					bytes - 7,
+					bytes - 4,
+					UINT64_MAX,
+					UINT64_MAX - 7};
+
+		for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+			assert_int_equal(atomic(&c, WIRE_RPC_FAA, bad[i], 0, 1).status,
+					 -TARN_EPROTO);
+			assert_int_equal(atomic(&c, WIRE_RPC_CAS, bad[i], 0, 1).status,
+					 -TARN_EPROTO);
+		}
+	}
+	self_read(c.f.pool, 0, &after, sizeof(after));
+	assert_memory_equal(&before, &after, sizeof(before));
+	fixture_close(&c.f);
+}
+
+static void test_region(void **state)
+{
+	static const struct wire_region regions[] = {
+		{.address = UINT64_MAX - 4095, .length = 1 << 20, .rkey = 0xfedcba98},
+		{.address = 4096, .length = 7 << 20, .rkey = 2}};
+	struct wire_rpc rpc = {.type = WIRE_RPC_REGION, .tag = 3};
+	struct wire_rpc_reply reply;
+	struct counter c;
+
+	(void)state;
+	counter_open(&c);
+	assert_int_equal(call(&c, &rpc).status, -TARN_EPROTO); /* shared memory has none */
+	c.client.regions = regions;
+	c.client.region_count = 2;
+	c.client.read_only = true;
+	reply = call(&c, &rpc);
+	assert_true(reply.status == 0 && reply.number == 0xfedcba98 && reply.length == 1 << 20 &&
+		    (uint64_t)reply.value == UINT64_MAX - 4095);
+	rpc.class = 1;
+	assert_int_equal(call(&c, &rpc).number, 2);
+	rpc.class = 2;
+	reply = call(&c, &rpc);
+	assert_true(reply.status == -TARN_EPROTO && reply.number == 0 && reply.value == 0);
+	rpc.class = UINT32_MAX;
+	assert_int_equal(call(&c, &rpc).status, -TARN_EPROTO);
+	assert_int_equal(c.f.pool->counters.rpcs[WIRE_RPC_REGION], 5);
+	fixture_close(&c.f);
+}
+
+/* ---- a nic domain ---- */
+
+/* A device that does what it is told, later, or not at all. */
+struct device {
+	struct fabric_endpoint ep;
+	struct pool *pool;
+	struct fabric_completion completion;
+	unsigned int posts, delay; /* how often poll finds nothing */
+	bool posted, dead, silent;
+};
+
+static int device_post(struct fabric_endpoint *ep, const struct fabric_request *r, unsigned count,
+		       void *cookie)
+{
+	struct device *d = (struct device *)(void *)ep;
+	uint64_t *local = r->local, *word = (uint64_t *)(void *)(d->pool->memory.base + r->offset);
+
+	assert_int_equal(count, 1);
+	assert_int_equal(r->length, 8);
+	d->posts++;
+	d->posted = true;
+	d->completion = (struct fabric_completion){.cookie = cookie,
+						   .status = d->dead ? -TARN_ESESSION : 0};
+	if (d->dead)
+		return 0;
+	*local = *word;
+	if (r->opcode == FABRIC_CAS && *word == r->compare)
+		*word = r->operand;
+	else if (r->opcode == FABRIC_FAA)
+		*word += r->operand;
+	return 0;
+}
+
+static int device_poll(struct fabric_endpoint *ep, struct fabric_completion *ret, unsigned max)
+{
+	struct device *d = (struct device *)(void *)ep;
+
+	assert_true(max >= 1);
+	if (!d->posted || d->silent || (d->delay && d->delay--))
+		return 0;
+	d->posted = false;
+	*ret = d->completion;
+	return 1;
+}
+
+static int device_wait(struct fabric_endpoint *ep, uint64_t timeout_ns)
+{
+	(void)ep;
+	usleep((useconds_t)(timeout_ns / 1000));
+	return 0;
+}
+
+static const struct fabric_ops device_ops = {
+	.name = "test", .post = device_post, .poll = device_poll, .wait = device_wait};
+
+static void device_open(struct counter *c, struct device *device)
+{
+	counter_open(c);
+	c->f.pool->geometry.atomics = LAYOUT_ATOMICS_NIC;
+	*device = (struct device){.ep.ops = &device_ops, .pool = c->f.pool};
+	c->f.pool->self = &device->ep;
+}
+
+static void test_nic(void **state)
+{
+	struct device d;
+	struct counter c;
+	uint64_t word;
+
+	(void)state;
+	device_open(&c, &d);
+	word = layout_page_word_offset(&c.f.pool->geometry, 3);
+	/* what a client does itself is refused */
+	assert_int_equal(atomic(&c, WIRE_RPC_CAS, word, 0, 1).status, -TARN_EPROTO);
+	assert_int_equal(atomic(&c, WIRE_RPC_FAA, LAYOUT_CURSOR_OFFSET, 0, 1).status, -TARN_EPROTO);
+	assert_int_equal(add(&c, c.slot_offset, c.word, 1).status, -TARN_EPROTO);
+	assert_int_equal(d.posts, 0);
+	/* what the daemon does goes through the device, however long that takes */
+	d.delay = 100;
+	assert_true(pool_cas_page_word(c.f.pool, 3, self_load(c.f.pool, word), 77 << 24));
+	assert_int_equal(self_cas(c.f.pool, word, 1, 2), 77 << 24);
+	assert_int_equal(self_faa(c.f.pool, word, 1), 77 << 24);
+	assert_int_equal(self_load(c.f.pool, word), (77 << 24) + 1);
+	assert_int_equal(self_flush(c.f.pool), 0);
+	assert_int_equal(d.posts, 4);
+	/* without a connection nobody else is there */
+	c.f.pool->self = NULL;
+	assert_int_equal(self_cas(c.f.pool, word, (77 << 24) + 1, 5), (77 << 24) + 1);
+	assert_int_equal(self_load(c.f.pool, word), 5);
+	assert_int_equal(self_flush(c.f.pool), 0);
+	assert_int_equal(d.posts, 4);
+	fixture_close(&c.f);
+}
+
+static void test_nic_lost(void **state)
+{
+	struct device d;
+	struct counter c;
+	uint64_t word;
+
+	(void)state;
+	for (int silent = 0; silent < 2; silent++) {
+		device_open(&c, &d);
+		log_init(&c.f.log, -1, LOG_LEVEL_ERROR);
+		d.silent = silent;
+		d.dead = !silent;
+		word = layout_page_word_offset(&c.f.pool->geometry, 3);
+		self_store(c.f.pool, word, 6);
+		if (silent)
+			assert_int_equal(self_flush(c.f.pool), -TARN_ESESSION);
+		else
+			assert_int_not_equal(self_cas(c.f.pool, word, 6, 7), 6);
+		assert_true(c.f.pool->self_lost);
+		/* nothing is done, neither by the device nor by the CPU, until somebody has looked */
+		assert_int_equal(self_flush(c.f.pool), -TARN_ESESSION);
+		assert_int_not_equal(self_cas(c.f.pool, word, 6, 7), 6);
+		assert_false(pool_cas_page_word(c.f.pool, 3, 6, 7));
+		c.f.pool->self = NULL;
+		assert_int_not_equal(self_cas(c.f.pool, word, 6, 7), 6);
+		assert_int_equal(self_load(c.f.pool, word), 6);
+		assert_int_equal(d.posts, 1);
+		c.f.pool->self_lost = false;
+		assert_int_equal(self_cas(c.f.pool, word, 6, 7), 6);
+		fixture_close(&c.f);
+	}
 }
 
 static void test_malformed(void **state)
 {
-	uint8_t bytes[WIRE_RPC_MAX_BYTES] = {WIRE_RPC_PING}, answer[WIRE_RPC_REPLY_BYTES];
+	uint8_t bytes[WIRE_RPC_MAX_BYTES] = {WIRE_RPC_PING};
+	struct rpc_answer answer;
 	struct counter c;
 
 	(void)state;
 	counter_open(&c);
 	for (size_t length = 0; length <= sizeof(bytes); length++)
-		assert_int_equal(rpc_handle(c.f.pool, &c.client, bytes, length, answer),
+		assert_int_equal(rpc_handle(c.f.pool, &c.client, bytes, length, &answer),
 				 length == WIRE_RPC_BYTES ? 0 : -TARN_EPROTO);
 	bytes[0] = 99;
-	assert_int_equal(rpc_handle(c.f.pool, &c.client, bytes, WIRE_RPC_BYTES, answer),
+	assert_int_equal(rpc_handle(c.f.pool, &c.client, bytes, WIRE_RPC_BYTES, &answer),
 			 -TARN_EPROTO);
 	fixture_close(&c.f);
 }
@@ -298,11 +578,20 @@ static void test_malformed(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_add),         cmocka_unit_test(test_add_places),
-		cmocka_unit_test(test_add_garbage), cmocka_unit_test(test_page),
+		cmocka_unit_test(test_add),
+		cmocka_unit_test(test_add_places),
+		cmocka_unit_test(test_add_garbage),
+		cmocka_unit_test(test_page),
 		cmocka_unit_test(test_resting),
-		cmocka_unit_test(test_number),      cmocka_unit_test(test_read_only),
+		cmocka_unit_test(test_full_is_sure),
+		cmocka_unit_test(test_number),
+		cmocka_unit_test(test_read_only),
 		cmocka_unit_test(test_malformed),
+		cmocka_unit_test(test_atomics),
+		cmocka_unit_test(test_region),
+		cmocka_unit_test(test_atomics_places),
+		cmocka_unit_test(test_nic),
+		cmocka_unit_test(test_nic_lost),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -52,6 +53,89 @@ static void test_remote(void **state)
 	assert_int_equal(u.port, 0);
 }
 
+static void test_rdma(void **state)
+{
+	static const char *const mtus[] = {"256", "512", "1024", "2048", "4096"};
+	char text[128];
+	struct uri u;
+	unsigned i;
+
+	(void)state;
+	/* nothing said: everything is chosen */
+	assert_int_equal(uri_parse("tarn://h/p", &u), 0);
+	assert_string_equal(u.source, "");
+	assert_int_equal(u.settings.ack_timeout, 0);
+	assert_int_equal(u.settings.retries, -1);
+	assert_int_equal(u.settings.tos, -1);
+	assert_int_equal(u.settings.service_level, -1);
+	assert_int_equal(u.settings.gid_index, -1);
+	assert_int_equal(u.settings.mtu, 0);
+	assert_int_equal(u.settings.spin_us, FABRIC_SPIN_US);
+	assert_int_equal(uri_parse("tarn://h/p?source=10.0.0.1&ack_timeout=14&retries=0&tos=106&"
+				   "sl=3&gid=5&mtu=4096&spin=0",
+				   &u),
+			 0);
+	assert_string_equal(u.source, "10.0.0.1");
+	assert_int_equal(u.settings.ack_timeout, 14);
+	assert_int_equal(u.settings.retries, 0);
+	assert_int_equal(u.settings.tos, 106);
+	assert_int_equal(u.settings.service_level, 3);
+	assert_int_equal(u.settings.gid_index, 5);
+	assert_int_equal(u.settings.mtu, 4096);
+	assert_int_equal(u.settings.spin_us, 0);
+	/* the ends of the ranges */
+	assert_int_equal(uri_parse("tarn://h/p?ack_timeout=31&retries=6&tos=255&sl=15&gid=255&"
+				   "spin=1000000",
+				   &u),
+			 0);
+	assert_int_equal(u.settings.tos, 255);
+	assert_int_equal(u.settings.gid_index, 255);
+	assert_int_equal(u.settings.spin_us, 1000000);
+	assert_int_equal(uri_parse("tarn://h/p?ack_timeout=0&tos=0&sl=0&gid=0", &u), 0);
+	assert_int_equal(u.settings.tos, 0);
+	assert_int_equal(u.settings.service_level, 0);
+	assert_int_equal(u.settings.gid_index, 0);
+	assert_int_equal(uri_parse("tarn://h/p?source=[fe80::1%25eth0]", &u), 0);
+	assert_string_equal(u.source, "fe80::1%eth0");
+	for (i = 0; i < 5; i++) {
+		snprintf(text, sizeof(text), "tarn://h/p?mtu=%s", mtus[i]);
+		assert_int_equal(uri_parse(text, &u), 0);
+		assert_int_equal(u.settings.mtu, 256 << i);
+	}
+	/* a wait on shared memory spins, too */
+	assert_int_equal(uri_parse("tarn:/x?pool=a&spin=50", &u), 0);
+	assert_int_equal(u.settings.spin_us, 50);
+}
+
+/* What is wrong, what it was, and what it may be. */
+static void test_texts(void **state)
+{
+	static const struct {
+		const char *uri, *words[3];
+	} cases[] = {
+		{"tarn://h/p?ack_timeout=32", {"ack_timeout=32", "0 to 31", "0 to 31"}},
+		{"tarn://h/p?retries=7", {"retries=7", "0 to 6", "0 to 6"}},
+		{"tarn://h/p?tos=256", {"tos=256", "0 to 255", "0 to 255"}},
+		{"tarn://h/p?sl=16", {"sl=16", "0 to 15", "0 to 15"}},
+		{"tarn://h/p?gid=-1", {"gid=-1", "0 to 255", "0 to 255"}},
+		{"tarn://h/p?spin=1000001", {"spin=1000001", "0 to 1000000", "spin"}},
+		{"tarn://h/p?mtu=1500", {"mtu=1500", "256", "4096"}},
+		{"tarn:/x?pool=a&mtu=1024", {"mtu=1024", "tarn://HOST/POOL", "unix socket"}},
+		{"tarn:/x?pool=a&source=::1", {"source=::1", "tarn://HOST/POOL", "unix socket"}},
+		{"tarn:/x?pool=a&retries=3", {"retries=3", "tarn://HOST/POOL", "unix socket"}},
+	};
+	struct uri u;
+	unsigned i, j;
+
+	(void)state;
+	for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		assert_int_equal(uri_parse(cases[i].uri, &u), -TARN_EURI);
+		for (j = 0; j < 3; j++)
+			if (!strstr(err_text(), cases[i].words[j]))
+				fail_msg("%s: %s", cases[i].uri, err_text());
+	}
+}
+
 static void test_refused(void **state)
 {
 	static const char *const bad[] = {
@@ -87,6 +171,19 @@ static void test_refused(void **state)
 		"tarn://[]/p",
 		"tarn://h/",
 		"tarn://h/a b",
+		"tarn://h/p?source=",
+		"tarn://h/p?source=[]",
+		"tarn://h/p?ack_timeout=",
+		"tarn://h/p?ack_timeout=1x",
+		"tarn://h/p?retries=%2d1",
+		"tarn://h/p?mtu=0",
+		"tarn://h/p?mtu=04096",
+		"tarn://h/p?spin=",
+		"tarn://h/p?ack_timeoutt=1",
+		"tarn:/x?pool=a&ack_timeout=3",
+		"tarn:/x?pool=a&tos=3",
+		"tarn:/x?pool=a&sl=3",
+		"tarn:/x?pool=a&gid=3",
 		"tarn:/x?pool=aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
 	};
 	char *longest = malloc(10000);
@@ -104,14 +201,19 @@ static void test_refused(void **state)
 	longest[9999] = 0;
 	memcpy(longest, "tarn:", 5);
 	assert_int_equal(uri_parse(longest, &u), -TARN_EURI);
+	memcpy(longest, "tarn://h/p?source=", 18);
+	longest[18 + URI_HOST_MAX] = 0;
+	assert_int_equal(uri_parse(longest, &u), -TARN_EURI);
+	longest[18 + URI_HOST_MAX - 1] = 0;
+	assert_int_equal(uri_parse(longest, &u), 0);
 	free(longest);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_local),
-		cmocka_unit_test(test_remote),
+		cmocka_unit_test(test_local),   cmocka_unit_test(test_remote),
+		cmocka_unit_test(test_rdma),    cmocka_unit_test(test_texts),
 		cmocka_unit_test(test_refused),
 	};
 

@@ -213,7 +213,13 @@ static void test_reasons(void **state)
 	assert_int_equal(wire_reason_code(WIRE_REASON_NO_POOL), -TARN_ENOPOOL);
 	assert_int_equal(wire_reason_code(WIRE_REASON_BAD_MAC), -TARN_EAUTH);
 	assert_int_equal(wire_reason_code(WIRE_REASON_SHUTDOWN), -TARN_EREFUSED);
+	assert_int_equal(wire_reason_code(WIRE_REASON_REPLAY), -TARN_EAUTH);
+	assert_int_equal(wire_reason_code(WIRE_REASON_BUSY), -TARN_EREFUSED);
+	assert_int_equal(wire_reason_code(WIRE_REASON_ADDRESS), -TARN_EREFUSED);
+	assert_int_equal(wire_reason_code(WIRE_REASON_TRANSPORT), -TARN_EREFUSED);
 	assert_int_equal(wire_reason_code(999), -TARN_EREFUSED);
+	for (unsigned int reason = 1; reason <= WIRE_REASON_LAST; reason++)
+		assert_string_not_equal(wire_reason_text((uint16_t)reason), wire_reason_text(999));
 }
 
 static void test_rpc(void **state)
@@ -224,6 +230,11 @@ static void test_rpc(void **state)
 			       .slot_word = 0x123456789abcdef0,
 			       .delta = -5};
 	struct wire_rpc page = {.type = WIRE_RPC_PAGE, .tag = 8, .class = 31}, out;
+	struct wire_rpc grow = {.type = WIRE_RPC_GROW,
+				.tag = 10,
+				.class = 3,
+				.slot_offset = 0x1122334455667788,
+				.slot_word = 0xfedcba9876543210};
 	uint8_t bytes[WIRE_RPC_MAX_BYTES] = {0};
 
 	(void)state;
@@ -237,6 +248,12 @@ static void test_rpc(void **state)
 	wire_rpc_encode(&page, bytes);
 	assert_int_equal(wire_rpc_decode(bytes, WIRE_RPC_BYTES, &out), 0);
 	assert_true(out.class == 31 && out.slot_offset == 0 && out.delta == 0);
+	wire_rpc_encode(&grow, bytes);
+	assert_memory_equal(bytes, "\x08\0\0\0\x0a\0\0\0\x03\0\0\0\x88\x77\x66\x55\x44\x33\x22\x11", 20);
+	assert_int_equal(wire_rpc_decode(bytes, WIRE_RPC_BYTES, &out), 0);
+	assert_true(out.class == 3 && out.slot_offset == grow.slot_offset &&
+		    out.slot_word == grow.slot_word && out.delta == 0);
+	wire_rpc_encode(&page, bytes);
 	bytes[8] = 32; /* a class too many */
 	assert_int_equal(wire_rpc_decode(bytes, WIRE_RPC_BYTES, &out), -TARN_EPROTO);
 	bytes[0] = WIRE_RPC_LAST + 1;
@@ -245,13 +262,147 @@ static void test_rpc(void **state)
 	assert_int_equal(wire_rpc_decode(bytes, WIRE_RPC_BYTES, &out), -TARN_EPROTO);
 }
 
+/* Field by field: what lies between them is anything. */
+static void assert_same_rpc(const struct wire_rpc *a, const struct wire_rpc *b)
+{
+	assert_int_equal(a->type, b->type);
+	assert_int_equal(a->tag, b->tag);
+	assert_int_equal(a->class, b->class);
+	assert_true(a->slot_offset == b->slot_offset && a->slot_word == b->slot_word);
+	assert_true(a->delta == b->delta);
+}
+
+/* CAS, FAA and REGION: each byte where wire.h says. */
+static void test_rpc_atomics(void **state)
+{
+	struct wire_rpc cas = {.type = WIRE_RPC_CAS,
+			       .tag = 9,
+			       .slot_offset = 0x1122334455667788,
+			       .slot_word = 0xfedcba9876543210,
+			       .delta = INT64_MIN,
+			       .class = 60};
+	struct wire_rpc faa = {
+		.type = WIRE_RPC_FAA, .tag = 9, .slot_offset = 8, .slot_word = 5, .delta = -1};
+	struct wire_rpc region = {.type = WIRE_RPC_REGION, .tag = 1, .class = UINT32_MAX}, out;
+	uint8_t bytes[WIRE_RPC_BYTES + 1] = {0};
+
+	(void)state;
+	wire_rpc_encode(&cas, bytes);
+	assert_memory_equal(bytes, "\x05\0\0\0\x09\0\0\0\x88\x77\x66\x55\x44\x33\x22\x11", 16);
+	assert_memory_equal(bytes + 16, "\x10\x32\x54\x76\x98\xba\xdc\xfe\0\0\0\0\0\0\0\x80\x3c\0\0\0", 20);
+	assert_int_equal(wire_rpc_decode(bytes, WIRE_RPC_BYTES, &out), 0);
+	assert_same_rpc(&out, &cas);
+	for (size_t length = 0; length <= sizeof(bytes); length++)
+		assert_int_equal(wire_rpc_decode(bytes, length, &out),
+				 length == WIRE_RPC_BYTES ? 0 : -TARN_EPROTO);
+	wire_rpc_encode(&faa, bytes);
+	assert_int_equal(bytes[0], 6);
+	assert_int_equal(wire_rpc_decode(bytes, WIRE_RPC_BYTES, &out), 0);
+	assert_true(out.slot_offset == 8 && out.delta == -1 && out.class == 0);
+	wire_rpc_encode(&region, bytes);
+	assert_memory_equal(bytes, "\x07\0\0\0\x01\0\0\0\xff\xff\xff\xff\0\0\0\0", 16);
+	assert_int_equal(wire_rpc_decode(bytes, WIRE_RPC_BYTES, &out), 0);
+	assert_true(out.class == UINT32_MAX && out.slot_offset == 0);
+	memset(bytes, 0xff, sizeof(bytes));
+	for (unsigned int type = 0; type < 256; type++) {
+		bytes[0] = (uint8_t)type;
+		assert_int_equal(wire_rpc_decode(bytes, WIRE_RPC_BYTES, &out),
+				 type >= WIRE_RPC_PING && type <= WIRE_RPC_GROW &&
+						 type != WIRE_RPC_PAGE /* class 2^32 - 1 */
+					 ? 0
+					 : -TARN_EPROTO);
+	}
+}
+
+/* Each byte where wire.h says; a name has its end and nothing behind it. */
+static void test_region_request(void **state)
+{
+	struct wire_region_request in = {.call = WIRE_REGION_CREATE,
+					 .flags = 0x1234,
+					 .tag = 9,
+					 .handle = 3,
+					 .index = 0x01020304,
+					 .number = 0x1122334455667788,
+					 .name = "board"},
+				   out;
+	uint8_t bytes[WIRE_REGION_BYTES + 1] = {0};
+
+	(void)state;
+	wire_region_request_encode(&in, bytes);
+	assert_memory_equal(bytes, "\x09\x01\x34\x12\x09\0\0\0\x03\0\0\0\x04\x03\x02\x01", 16);
+	assert_memory_equal(bytes + 16, "\x88\x77\x66\x55\x44\x33\x22\x11" "board\0\0", 15);
+	for (size_t length = 0; length <= sizeof(bytes); length++)
+		assert_int_equal(wire_region_request_decode(bytes, length, &out),
+				 length == WIRE_REGION_BYTES ? 0 : -TARN_EPROTO);
+	assert_int_equal(wire_region_request_decode(bytes, WIRE_REGION_BYTES, &out), 0);
+	assert_true(out.call == in.call && out.flags == in.flags && out.tag == in.tag &&
+		    out.handle == in.handle && out.index == in.index && out.number == in.number);
+	assert_string_equal(out.name, "board");
+	for (unsigned int call = 0; call < 256; call++) {
+		bytes[1] = (uint8_t)call;
+		assert_int_equal(wire_region_request_decode(bytes, WIRE_REGION_BYTES, &out),
+				 call >= WIRE_REGION_CREATE && call <= WIRE_REGION_LAST ? 0 : -TARN_EPROTO);
+	}
+	bytes[1] = WIRE_REGION_OPEN;
+	bytes[40] = 'x'; /* behind the name's end */
+	assert_int_equal(wire_region_request_decode(bytes, WIRE_REGION_BYTES, &out), -TARN_EPROTO);
+	memset(bytes + 24, 'x', WIRE_REGION_NAME_BYTES);
+	assert_int_equal(wire_region_request_decode(bytes, WIRE_REGION_BYTES, &out), -TARN_EPROTO);
+	bytes[63] = 0;
+	assert_int_equal(wire_region_request_decode(bytes, WIRE_REGION_BYTES, &out), 0);
+	bytes[30] = '/';
+	assert_int_equal(wire_region_request_decode(bytes, WIRE_REGION_BYTES, &out), -TARN_EPROTO);
+	memset(bytes + 24, 0, WIRE_REGION_NAME_BYTES);
+	assert_int_equal(wire_region_request_decode(bytes, WIRE_REGION_BYTES, &out), -TARN_EPROTO);
+	bytes[1] = WIRE_REGION_WAIT; /* needs none */
+	assert_int_equal(wire_region_request_decode(bytes, WIRE_REGION_BYTES, &out), 0);
+	bytes[0] = WIRE_RPC_PING;
+	assert_int_equal(wire_region_request_decode(bytes, WIRE_REGION_BYTES, &out), -TARN_EPROTO);
+}
+
+static void test_region_reply(void **state)
+{
+	struct wire_region_reply in = {.call = WIRE_REGION_STAT,
+				       .state = 2,
+				       .tag = 7,
+				       .handle = 5,
+				       .id = 11,
+				       .bytes = 4096,
+				       .value = 1,
+				       .length = UINT64_MAX,
+				       .created_ms = 12,
+				       .number = 3},
+				 list = {.call = WIRE_REGION_LIST, .id = 4, .name = "a"}, out;
+	uint8_t bytes[WIRE_REGION_BYTES + 1] = {0};
+
+	(void)state;
+	wire_region_reply_encode(&in, bytes);
+	for (size_t length = 0; length <= sizeof(bytes); length++)
+		assert_int_equal(wire_region_reply_decode(bytes, length, &out),
+				 length == WIRE_REGION_BYTES ? 0 : -TARN_EPROTO);
+	assert_int_equal(wire_region_reply_decode(bytes, WIRE_REGION_BYTES, &out), 0);
+	assert_true(out.call == in.call && out.state == 2 && out.tag == 7 && out.handle == 5 &&
+		    out.id == 11 && out.bytes == 4096 && out.value == 1 &&
+		    out.length == UINT64_MAX && out.created_ms == 12 && out.number == 3);
+	bytes[8] = 1; /* a positive status */
+	assert_int_equal(wire_region_reply_decode(bytes, WIRE_REGION_BYTES, &out), -TARN_EPROTO);
+	wire_region_reply_encode(&list, bytes);
+	assert_int_equal(wire_region_reply_decode(bytes, WIRE_REGION_BYTES, &out), 0);
+	assert_true(out.id == 4 && strcmp(out.name, "a") == 0);
+	memset(bytes + 24, 'a', WIRE_REGION_NAME_BYTES);
+	assert_int_equal(wire_region_reply_decode(bytes, WIRE_REGION_BYTES, &out), -TARN_EPROTO);
+	bytes[1] = 0;
+	assert_int_equal(wire_region_reply_decode(bytes, WIRE_REGION_BYTES, &out), -TARN_EPROTO);
+}
+
 static void test_rpc_reply(void **state)
 {
 	struct wire_rpc_reply in = {.type = WIRE_RPC_ADD,
 				    .tag = 7,
 				    .status = -TARN_ECONFLICT,
 				    .number = 3,
-				    .value = INT64_MIN},
+				    .value = INT64_MIN,
+				    .length = UINT64_MAX - 1},
 			      out;
 	uint8_t bytes[WIRE_RPC_MAX_BYTES] = {0};
 
@@ -261,7 +412,9 @@ static void test_rpc_reply(void **state)
 		assert_int_equal(wire_rpc_reply_decode(bytes, length, &out),
 				 length == WIRE_RPC_REPLY_BYTES ? 0 : -TARN_EPROTO);
 	assert_int_equal(wire_rpc_reply_decode(bytes, WIRE_RPC_REPLY_BYTES, &out), 0);
-	assert_true(out.status == -TARN_ECONFLICT && out.number == 3 && out.value == INT64_MIN);
+	assert_true(out.status == -TARN_ECONFLICT && out.number == 3 && out.value == INT64_MIN &&
+		    out.length == UINT64_MAX - 1);
+	assert_memory_equal(bytes + 24, "\xfe\xff\xff\xff\xff\xff\xff\xff", 8);
 	in.status = 1;
 	wire_rpc_reply_encode(&in, bytes);
 	assert_int_equal(wire_rpc_reply_decode(bytes, WIRE_RPC_REPLY_BYTES, &out), -TARN_EPROTO);
@@ -307,11 +460,14 @@ static void test_pool_hash(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_request), cmocka_unit_test(test_request_malformed),
-		cmocka_unit_test(test_reply),   cmocka_unit_test(test_reply_malformed),
-		cmocka_unit_test(test_reject),  cmocka_unit_test(test_reasons),
-		cmocka_unit_test(test_rpc),     cmocka_unit_test(test_rpc_reply),
-		cmocka_unit_test(test_control), cmocka_unit_test(test_pool_hash),
+		cmocka_unit_test(test_request),   cmocka_unit_test(test_request_malformed),
+		cmocka_unit_test(test_reply),     cmocka_unit_test(test_reply_malformed),
+		cmocka_unit_test(test_reject),    cmocka_unit_test(test_reasons),
+		cmocka_unit_test(test_rpc),       cmocka_unit_test(test_rpc_atomics),
+		cmocka_unit_test(test_rpc_reply),
+		cmocka_unit_test(test_region_request),
+		cmocka_unit_test(test_region_reply), cmocka_unit_test(test_control),
+		cmocka_unit_test(test_pool_hash),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

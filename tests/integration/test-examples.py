@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Each program of examples/ does what it says. Also over RDMA."""
+
+import os
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from tarntest import BUILD, PATIENCE, SOURCE, Daemon, run  # noqa: E402
+
+POOL = "size = 64M\nhugepages = off\nregion_memory = 16M\n"
+SAYS = {
+    "kv": "Ada\n",
+    "async": "1000 values, there and back\n",
+    "lock": "added 100\n",
+    "work-queue": "100 jobs sent\n100 jobs done\n",
+    "zero-copy": "the same, 0 bytes copied\n",
+}
+
+
+def example(name):
+    def test():
+        with Daemon(pool=POOL) as daemon:
+            program = os.path.join(BUILD, "examples", name)
+            done = subprocess.run([program, daemon.uri], capture_output=True, text=True, timeout=PATIENCE, check=False)
+            assert done.returncode == 0 and done.stdout == SAYS[name] and not done.stderr, done
+            done = subprocess.run([program, "tarn:/none?pool=main"], capture_output=True, text=True, timeout=PATIENCE, check=False)
+            assert done.returncode == 1 and "is tarnd running" in done.stderr, done
+            assert subprocess.run([program], capture_output=True, timeout=PATIENCE, check=False).returncode == 2
+
+    test.__name__ = "test_" + name
+    return test
+
+
+def start(*arguments):
+    return subprocess.Popen([os.path.join(BUILD, "examples", arguments[0]), *arguments[1:]], stdout=subprocess.PIPE, text=True)
+
+
+def test_several_at_a_time():
+    with Daemon(pool=POOL) as daemon:
+        locks = [start("lock", daemon.uri) for _ in range(3)]
+        worker = start("work-queue", daemon.uri, "work")
+        sender = start("work-queue", daemon.uri, "send")
+        for process, says in [*((lock, "added 100\n") for lock in locks), (sender, "100 jobs sent\n"), (worker, "100 jobs done\n")]:
+            assert process.communicate(timeout=PATIENCE)[0] == says and process.returncode == 0, (process.args, says)
+
+
+NAMES = sorted(name.removesuffix(".c") for name in os.listdir(os.path.join(SOURCE, "examples")) if name.endswith(".c"))
+TESTS = [*map(example, NAMES), test_several_at_a_time]
+run([test for test in TESTS if not sys.argv[1:] or test.__name__ in sys.argv[1:]])
