@@ -22,16 +22,16 @@
 #define SCRATCH_BYTES (64u << 10)
 #define BLOCK_MAX     4096u /* a larger one is left alone */
 
-static_assert(2 * GROUP_OPS + 1 <= FABRIC_POST_MAX, "one post");
+static_assert(2 * GROUP_OPS <= FABRIC_POST_MAX, "one post");
 
 struct item {
 	struct op *op;
 	enum { ITEM_CACHED, ITEM_BUCKETS, ITEM_BLOCK, ITEM_ENDED, ITEM_ALONE } state;
-	uint32_t fp;
 	uint32_t scratch; /* where its block is read to */
 	unsigned candidates;
 	bool moved;
 	struct layout_hash hash;
+	uint64_t fp_bits;    /* as they stand in a slot's word */
 	uint64_t slot, word; /* of the block; seen: what the slot says now */
 	uint64_t seen;
 	uint64_t offsets[2];
@@ -107,7 +107,7 @@ void group_add(struct group *g, struct op *op)
 
 	item->op = op;
 	item->hash = layout_hash_key(op->key, op->key_bytes, g->session->geometry.hash_seed);
-	item->fp = layout_hash_fp(item->hash);
+	item->fp_bits = layout_slot_make(LAYOUT_SLOT_EMPTY, layout_hash_fp(item->hash), 0, 0, 0);
 	if (g->session->cache)
 		cache_hint(g->session->cache, item->hash);
 }
@@ -163,7 +163,8 @@ static unsigned first_post(struct group *g, struct fabric_request *requests)
 				fabric_read(item->offsets[1], item->pairs[1], LAYOUT_PAIR_BYTES);
 		}
 	}
-	if (n && session_epoch_stale(s, g->first_read_ns))
+	/* with an epoch as stale as that none is cached, so there is a second post if one has a block */
+	if (n && n < FABRIC_POST_MAX && session_epoch_stale(s, g->first_read_ns))
 		requests[n++] = fabric_read(LAYOUT_EPOCH_OFFSET, &g->epoch, 8);
 	return n;
 }
@@ -180,6 +181,9 @@ static unsigned second_post(struct group *g, struct fabric_request *requests)
 				layout_slot_offset(item->word), g->scratch + item->scratch,
 				layout_class_bytes(layout_slot_class(item->word)));
 	}
+	/* the first post had no room for it, or it is as old as that */
+	if (n && session_epoch_stale(g->session, g->now_ns))
+		requests[n++] = fabric_read(LAYOUT_EPOCH_OFFSET, &g->epoch, 8);
 	return n;
 }
 
@@ -246,21 +250,32 @@ static void look_cached(struct group *g, struct item *item)
 	item->state = ITEM_ALONE;
 }
 
-static inline void collect(void *arg, unsigned pair, unsigned bucket, uint64_t slot, uint64_t word)
+static void collect(struct item *item, uint64_t slot, uint64_t word)
 {
-	struct item *item = arg;
 	uint32_t state = layout_slot_state(word);
 
-	(void)pair;
-	(void)bucket;
-	if (layout_slot_fp(word) != item->fp || state == LAYOUT_SLOT_EMPTY)
-		return;
 	if (state == LAYOUT_SLOT_MOVED) {
 		item->moved |= found_tombstone_counts(item->hash, word);
 	} else if (state == LAYOUT_SLOT_COMMITTED || state == LAYOUT_SLOT_FROZEN) {
+		/* of pairs that overlap */
+		if (item->candidates && item->slot == slot)
+			return;
 		item->candidates++;
 		item->slot = slot;
 		item->word = word;
+	}
+}
+
+/* As found_each_slot(), but few of the slots are looked at closely: each costs a comparison. */
+static inline void collect_pair(struct item *item, uint64_t offset, const struct layout_bucket *pair,
+				uint64_t fp_bits)
+{
+	for (unsigned b = 0; b < 2; b++) {
+#pragma GCC unroll 7
+		for (unsigned i = 0; i < LAYOUT_BUCKET_SLOTS; i++)
+			if (__builtin_expect((pair[b].slots[i] & LAYOUT_SLOT_FP_BITS) == fp_bits, 0))
+				collect(item, offset + b * LAYOUT_BUCKET_BYTES + 8 + 8ull * i,
+					pair[b].slots[i]);
 	}
 }
 
@@ -269,11 +284,9 @@ static void look_buckets(struct group *g, struct item *item)
 	uint64_t splitting;
 
 	item->candidates = 0;
-	item->moved = false;
-	if (found_headers(item->pairs, item->hash, &splitting) == HEADERS_FIT)
-		found_each_slot(item, item->offsets, item->pairs, collect);
-	else
-		item->moved = true;
+	item->moved = found_headers(item->pairs, item->hash, &splitting) != HEADERS_FIT;
+	collect_pair(item, item->offsets[0], item->pairs[0], item->fp_bits);
+	collect_pair(item, item->offsets[1], item->pairs[1], item->fp_bits);
 	if (item->moved || item->candidates > 1)
 		item->state = ITEM_ALONE;
 	else if (item->candidates == 0)

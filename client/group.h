@@ -12,7 +12,7 @@
 
 #include "session.h"
 
-#define GROUP_OPS 31u /* two READs each, and one of the epoch, fit into a post */
+#define GROUP_OPS 32u /* two READs each fit into a post */
 
 struct group;
 struct op;

@@ -83,6 +83,7 @@ static inline void copy_wide(uint8_t **to, const uint8_t **from, size_t *bytes)
 	 * the shared side is aligned to 8 already; on the private side unaligned stores and loads
 	 * do no harm
 	 */
+#pragma GCC unroll 4
 	for (; *bytes >= 16; *bytes -= 16, *to += 16, *from += 16) {
 		__m128i_u words = *(const volatile __m128i_u *)*from;
 

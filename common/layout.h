@@ -190,9 +190,10 @@ static inline uint32_t layout_slot_state(uint64_t word)
 {
 	return (uint32_t)(word & 7);
 }
+#define LAYOUT_SLOT_FP_BITS (0x1ffull << 3)
 static inline uint32_t layout_slot_fp(uint64_t word)
 {
-	return (uint32_t)(word >> 3 & 0x1ff);
+	return (uint32_t)((word & LAYOUT_SLOT_FP_BITS) >> 3);
 }
 static inline uint32_t layout_slot_class(uint64_t word)
 {
