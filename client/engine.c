@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
@@ -29,11 +30,12 @@ int engine_create(struct tarn_session *s)
 		return 0;
 	e = calloc(1, sizeof(*e));
 	if (e)
-		e->ops = calloc(ENGINE_OPS, sizeof(*e->ops));
+		e->ops = aligned_alloc(_Alignof(struct op), ENGINE_OPS * sizeof(*e->ops));
 	if (!e || !e->ops) {
 		free(e);
 		return err_set(-ENOMEM, "no memory for asynchronous calls");
 	}
+	memset(e->ops, 0, ENGINE_OPS * sizeof(*e->ops));
 	e->session = s;
 	e->timer = -1;
 	e->width.limit = ENGINE_WIDTH;

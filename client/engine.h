@@ -78,7 +78,7 @@ struct op {
 	void (*ended)(struct op *op);
 	void *batch;
 	tarn_done *done;
-	struct tarn_completion completion;
+	_Alignas(64) struct tarn_completion completion;
 };
 TAILQ_HEAD(op_list, op);
 

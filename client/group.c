@@ -112,7 +112,7 @@ void group_add(struct group *g, struct op *op)
 		cache_hint(g->session->cache, item->hash);
 }
 
-/* Where to begin: what will be read comes nearer meanwhile. */
+/* Where to begin. */
 static void locate(struct group *g, struct item *item, bool cached)
 {
 	struct tarn_session *s = g->session;
@@ -122,9 +122,6 @@ static void locate(struct group *g, struct item *item, bool cached)
 		if (!take_scratch(g, item))
 			return;
 		item->state = ITEM_CACHED;
-		fabric_hint(s->ep, item->slot, 8);
-		fabric_hint(s->ep, layout_slot_offset(item->word),
-			    layout_class_bytes(layout_slot_class(item->word)));
 		return;
 	}
 	subtable = directory_find(s->directory, item->hash);
@@ -132,8 +129,6 @@ static void locate(struct group *g, struct item *item, bool cached)
 	if (!subtable)
 		return;
 	found_pair_offsets(s, item->hash, subtable, item->offsets);
-	for (unsigned i = 0; i < 2; i++)
-		fabric_hint(s->ep, item->offsets[i], LAYOUT_PAIR_BYTES);
 }
 
 static unsigned first_post(struct group *g, struct fabric_request *requests)

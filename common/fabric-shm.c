@@ -251,7 +251,10 @@ static void shm_hold(struct fabric_endpoint *ep, int on)
 		held_execute(s);
 }
 
-/* False: it is not to be kept, or can not be, and what was kept has taken effect. */
+/* A post of so many requests is not kept: its own cache misses overlap. */
+#define HOLD_MAX 16u
+
+/* False: it can not be kept. */
 static bool hold_post(struct shm_endpoint *s, const struct fabric_request *requests, unsigned count,
 		      void *cookie)
 {
@@ -259,10 +262,10 @@ static bool hold_post(struct shm_endpoint *s, const struct fabric_request *reque
 
 	bool room = cookie && h->done_tail - h->done_head + h->posts_used < DONE;
 
-	if (!room || h->posts_used == HELD_POSTS || h->requests_used + count > HELD_REQUESTS)
-		held_execute(s);
 	if (!room)
 		return false;
+	if (h->posts_used == HELD_POSTS || h->requests_used + count > HELD_REQUESTS)
+		held_execute(s);
 	memcpy(&h->requests[h->requests_used], requests, count * sizeof(*requests));
 	h->requests_used += count;
 	h->posts[h->posts_used].count = count;
@@ -286,8 +289,10 @@ static int shm_post(struct fabric_endpoint *ep, const struct fabric_request *req
 	}
 	if (count > 1 || requests[0].length > 64 || s->held.on)
 		prefetch_post(s, requests, count);
-	if (s->held.on && hold_post(s, requests, count, cookie))
+	if (s->held.on && count < HOLD_MAX && hold_post(s, requests, count, cookie))
 		return 0;
+	if (s->held.posts_used)
+		held_execute(s);
 	for (i = 0; i < count; i++)
 		request_execute(s, &requests[i]);
 	post_done();
