@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * How fast a region is read and written, by one session with many accesses under way, for bench/regions, which has
+ * How fast a region is read and written, by one session with many accesses under way, for bench/rdma-rates, which has
  * perftest beside it. One thread. Prints a JSON object per line:
  *
  *	region-rate URI read|write SIZE[,SIZE...] DEPTH SECONDS [copy]
