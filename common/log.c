@@ -44,7 +44,6 @@ void log_init(struct log *log, int fd, enum log_level level)
 	/* relaxed: nobody else has the struct yet */
 	atomic_store_explicit(&log->lost, 0, memory_order_relaxed);
 	log->journal = "/run/systemd/journal/socket";
-	memset(log->limits, 0, sizeof(log->limits));
 	log->format = is_journal(fd) ? LOG_FORMAT_JOURNAL : LOG_FORMAT_PLAIN;
 	log_set_level(log, level);
 }

@@ -35,20 +35,12 @@ enum log_format {
 /* A line has at most this many bytes with its newline; longer ones end in "...". */
 #define LOG_LINE_BYTES 2048
 
-#define LOG_EVENTS 32 /* kinds that a program may tell apart (daemon/event.h) */
-
-struct log_limit {
-	uint64_t began_ns;
-	unsigned lines, dropped;
-};
-
 struct log {
 	_Atomic int level; /* what is above is dropped; log_set_level() may be called while others write */
 	enum log_format format;
 	int fd; /* not owned */
 	_Atomic unsigned lost; /* lines dropped since the last one that was written */
 	const char *journal;   /* where journald takes messages with fields */
-	struct log_limit limits[LOG_EVENTS]; /* of one thread: daemon/event.c's */
 };
 
 /* Writes to fd; in the journal's format if fd is the journal's stream (JOURNAL_STREAM names its device and inode). */

@@ -17,7 +17,6 @@
 #include "control-check.h"
 #include "daemon.h"
 #include "err.h"
-#include "event.h"
 #include "events.h"
 #include "fdstore.h"
 #include "http.h"
@@ -81,8 +80,8 @@ static void on_stop_signal(evutil_socket_t signal_number, short what, void *arg)
 	struct daemon *daemon = arg;
 
 	(void)what;
-	event_log(daemon->log, EVENT_STOPPING, NULL, "got %s, stopping",
-		  signal_number == SIGINT ? "SIGINT" : "SIGTERM");
+	events_tell(daemon->events, EVENT_stopping, NULL, "got %s, stopping",
+		    signal_number == SIGINT ? "SIGINT" : "SIGTERM");
 	daemon->stopping = true;
 	service_stopping();
 	event_base_loopbreak(daemon->base);
@@ -162,11 +161,11 @@ static int pools_create(struct daemon *daemon)
 		int rc;
 
 		daemon->places[i].pool.kept = daemon->fdstore;
+		daemon->places[i].pool.events = daemon->events;
 		rc = pool_create(&config->pools[i], &daemon->places[i].pool, daemon->log,
 				 &daemon->pools[i]);
 		if (rc < 0)
 			return pool_failed(config, &config->pools[i], rc);
-		daemon->pools[i]->events = daemon->events;
 		daemon->pool_count++;
 	}
 	fdstore_forget_rest(daemon->fdstore);
@@ -297,9 +296,8 @@ static int parts_create(struct daemon *daemon)
 	if (!daemon->base)
 		return err_set(-ENOMEM, "no event loop");
 	daemon->replay = replay_create(REPLAY_ENTRIES, AUTH_TIME_WINDOW_MS);
-	daemon->events = events_create();
 	daemon->port_stats = port_stats_create("");
-	if (!daemon->replay || !daemon->events || !daemon->port_stats)
+	if (!daemon->replay || !daemon->port_stats)
 		return err_set(-ENOMEM, "out of memory");
 	/* before minutes are spent on the pools' memory, and memory is taken from a daemon that runs */
 	rc = listeners_check(daemon);
@@ -320,7 +318,7 @@ static int parts_create(struct daemon *daemon)
 	raise_file_limit(daemon);
 	rc = signals_create(daemon);
 	if (rc == 0)
-		rc = watchdog_create(daemon->base, daemon->pools, daemon->pool_count, daemon->log,
+		rc = watchdog_create(daemon->base, daemon->pools, daemon->pool_count,
 				     &daemon->watchdog);
 	if (rc == 0)
 		rc = listeners_open(daemon);
@@ -330,12 +328,17 @@ static int parts_create(struct daemon *daemon)
 int daemon_create(const struct config *config, struct log *log, struct daemon **ret_daemon)
 {
 	struct daemon *daemon = calloc(1, sizeof(*daemon));
+	struct events *events = events_create(log);
 	int rc;
 
-	if (!daemon) {
-		log_error(log, "out of memory");
-		return -ENOMEM;
+	if (!daemon || !events) {
+		rc = err_set(-ENOMEM, "out of memory");
+		log_error(log, "%s", err_text());
+		events_free(events);
+		free(daemon);
+		return rc;
 	}
+	daemon->events = events;
 	daemon->log = log;
 	daemon->config = config;
 	daemon->started_ns = clock_now_ns();
@@ -343,7 +346,7 @@ int daemon_create(const struct config *config, struct log *log, struct daemon **
 	TAILQ_INIT(&daemon->peers);
 	rc = parts_create(daemon);
 	if (rc < 0) {
-		event_log(log, EVENT_START_FAILED, EVENT_FIELDS(.error = rc), "%s", err_text());
+		events_tell(events, EVENT_start_failed, EVENT_FIELDS(.error = rc), "%s", err_text());
 		daemon_free(daemon);
 		return rc;
 	}
@@ -354,10 +357,8 @@ int daemon_create(const struct config *config, struct log *log, struct daemon **
 int daemon_run(struct daemon *daemon)
 {
 	daemon->ready_ms = clock_wall_ms();
-	event_log(daemon->log, EVENT_READY, NULL, "tarnd %s is ready: %zu pools, %zu listeners",
-		  PACKAGE_VERSION, daemon->pool_count, daemon->listener_count);
-	events_add(daemon->events, EVENT_started, NULL, "tarnd %s is ready: %zu pools, %zu listeners", PACKAGE_VERSION,
-		   daemon->pool_count, daemon->listener_count);
+	events_tell(daemon->events, EVENT_started, NULL, "tarnd %s is ready: %zu pools, %zu listeners",
+		    PACKAGE_VERSION, daemon->pool_count, daemon->listener_count);
 	service_ready();
 	if (event_base_dispatch(daemon->base) < 0) {
 		log_error(daemon->log, "the event loop failed");

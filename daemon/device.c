@@ -13,7 +13,6 @@
 #include "daemon.h"
 #include "device.h"
 #include "err.h"
-#include "event.h"
 #include "events.h"
 #include "listen-verbs.h"
 #include "peer-verbs.h"
@@ -280,7 +279,8 @@ int device_get(struct rdma *rdma, struct rdma_cm_id *id, struct device **ret_dev
 		return rc;
 	}
 	if (dead)
-		events_add(rdma->daemon->events, EVENT_device_back, name, "it is there again");
+		events_tell(rdma->daemon->events, EVENT_device_back, EVENT_FIELDS(.device = name),
+			    "%s is there again", name);
 	*ret_device = device;
 	return 0;
 }
@@ -314,12 +314,11 @@ void device_lose(struct device *device, const char *why)
 		return;
 	device->lost = true;
 	device->counters.removed++;
-	events_add(device->rdma->daemon->events, EVENT_device_gone, device->name, "%s", why);
-	event_log(device->rdma->daemon->log, EVENT_DEVICE_LOST,
-		  EVENT_FIELDS(.device = device->name),
-		  "%s: %s: its connections end, its memory is released; pools go on, and it is "
-		  "tried again every 2 s",
-		  device->name, why);
+	events_tell(device->rdma->daemon->events, EVENT_device_gone,
+		    EVENT_FIELDS(.device = device->name),
+		    "%s: %s: its connections end, its memory is released; pools go on, and it is "
+		    "tried again every 2 s",
+		    device->name, why);
 	rdma_sweep_soon(device->rdma);
 }
 
@@ -353,7 +352,7 @@ void device_take_apart(struct device *device)
 			continue;
 		TAILQ_FOREACH (peer, &listener->peers, link)
 			peer_verbs_end(peer, LOG_LEVEL_NOTICE, "the device is gone");
-		listener_verbs_down(listener);
+		listener_verbs_down(listener, "the device is gone");
 	}
 	while ((peer = TAILQ_FIRST(&device->rdma->closing)))
 		peer_verbs_finish(peer);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * events.h - the last things that have happened, for /v1/events and `tarn_events_total`
+ * events.h - what has happened: told once, to the log, to a ring of the last ones and to a count of each kind
  *
- * A ring: what does not fit drops the oldest. The log has the same in more words; this is for
- * dashboards, which have no log. Main thread.
+ * The ring is for /v1/events, the counts are `tarn_events_total`. Where stderr is the journal, the line goes there with fields:
+ * MESSAGE_ID, TARN_POOL, TARN_LISTENER, TARN_PEER, TARN_DEVICE, TARN_CLIENT, ERRNO; elsewhere, or when the journal does not take it,
+ * it is a line as any other. event.def has the kinds. Main thread.
  */
 #ifndef TARN_DAEMON_EVENTS_H
 #define TARN_DAEMON_EVENTS_H
@@ -11,54 +12,51 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* KIND(name, what it is for people) */
-#define EVENTS_KINDS(KIND)                                                              \
-	KIND(started, "The daemon is ready.")                                           \
-	KIND(reload, "The configuration or key files were read again.")                 \
-	KIND(reload_refused, "They were not, since something is wrong with them.")      \
-	KIND(client_connected, "A client was let in.")                                  \
-	KIND(client_left, "A client is gone, and owned nothing.")                       \
-	KIND(client_dead, "A client is gone and has left pages behind.")                \
-	KIND(client_cut, "A client was ended: killed, revoked, or expelled.")           \
-	KIND(key_refused, "A handshake failed for its key, secret, time or role.")      \
-	KIND(handshake_refused, "A handshake was refused for another reason.")          \
-	KIND(pool_full, "A client found no memory.")                                    \
-	KIND(pool_cut_off, "A pool's file was cut off: the pool can not be used.")      \
-	KIND(device_gone, "An RDMA device broke or went away.")                         \
-	KIND(device_back, "An RDMA device is there again.")                             \
-	KIND(listener_down, "An RDMA listener has lost its address or device.")         \
-	KIND(listener_up, "An RDMA listener is up.")
+#include "log.h"
 
+#define EVENT(name, level, limit, id, help) EVENT_##name,
 enum event_kind {
-#define EVENTS_ID(name, help) EVENT_##name,
-	EVENTS_KINDS(EVENTS_ID)
-#undef EVENTS_ID
-		EVENT_KINDS
+#include "event.def"
+	EVENT_KINDS
 };
+#undef EVENT
+
+/* What is not known stays 0 and is left out. The first one of pool, listener and device is the subject in /v1/events. */
+struct event_fields {
+	const char *pool, *listener, *device, *peer;
+	uint32_t client; /* id */
+	int error;       /* errno's, with either sign */
+};
+
+/* As a compound literal: EVENT_FIELDS(.pool = pool->name). */
+#define EVENT_FIELDS(...) (&(const struct event_fields){__VA_ARGS__})
 
 struct event_entry {
 	uint64_t number;  /* counts from 1 */
 	uint64_t time_ms; /* wall clock */
 	enum event_kind kind;
-	char subject[64]; /* pool, listener or device; "": none */
-	char text[192];
+	char subject[64]; /* "": none */
+	char text[384];
 };
 
 struct events;
 
-/* NULL without memory. */
-struct events *events_create(void);
+/* The log, which may be NULL, is told of each; the caller keeps it. NULL without memory. */
+struct events *events_create(const struct log *log);
 void events_free(struct events *events);
 /*
- * `subject` may be NULL. Of one kind 16 are listed in a minute, all are counted. Nothing happens when
- * events is NULL.
+ * The one call by which an event is told. Never waits; does not change errno. All are counted; of one kind 16 are put into the ring
+ * in a minute, and the log gets what event.def allows: what is dropped there is counted in the kind's next line. `fields` may be
+ * NULL. Nothing happens when events is NULL (a pool in a test).
  */
-void events_add(struct events *events, enum event_kind kind, const char *subject, const char *fmt, ...)
-	__attribute__((format(printf, 4, 5)));
+void events_tell(struct events *events, enum event_kind kind, const struct event_fields *fields,
+		 const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 /* How often it has happened. */
 uint64_t events_count(const struct events *events, enum event_kind kind);
 const char *events_kind_name(enum event_kind kind);
 const char *events_kind_help(enum event_kind kind);
+const char *events_kind_id(enum event_kind kind); /* MESSAGE_ID */
+enum log_level events_kind_level(enum event_kind kind);
 /* The i-th of those that are kept, from the oldest; NULL: there are no more. */
 const struct event_entry *events_at(const struct events *events, size_t i);
 

@@ -12,7 +12,7 @@
 
 #include "clock.h"
 #include "err.h"
-#include "event.h"
+#include "events.h"
 #include "grow.h"
 #include "pool.h"
 #include "self.h"
@@ -440,10 +440,10 @@ static void tell_limit(struct grow *g)
 	if (g->limit_told)
 		return;
 	g->limit_told = true;
-	event_log(g->log, EVENT_INDEX_FULL, EVENT_FIELDS(.pool = g->pool->name),
-		  "pool %s: the index has reached its largest size (max_depth %u): soon it "
-		  "refuses new keys; a larger pool (size) has a larger one",
-		  g->pool->name, g->pool->geometry.max_depth);
+	events_tell(g->pool->events, EVENT_index_full, EVENT_FIELDS(.pool = g->pool->name),
+		    "pool %s: the index has reached its largest size (max_depth %u): soon it "
+		    "refuses new keys; a larger pool (size) has a larger one",
+		    g->pool->name, g->pool->geometry.max_depth);
 }
 
 static void look_at(struct grow *g, uint64_t index, uint64_t entry)

@@ -75,16 +75,6 @@ static void reject_encode(uint16_t reason, uint64_t detail, uint32_t retry_after
 	wire_reject_encode(&reject, ret_answer);
 }
 
-static void refuse_event(struct daemon *daemon, const struct pool *pool, const struct config_listen *listen,
-			 uint16_t reason)
-{
-	bool key = reason == WIRE_REASON_NO_KEY || reason == WIRE_REASON_UNKNOWN_KEY || reason == WIRE_REASON_BAD_MAC ||
-		   reason == WIRE_REASON_TIME || reason == WIRE_REASON_ROLE || reason == WIRE_REASON_REPLAY;
-
-	events_add(daemon->events, key ? EVENT_key_refused : EVENT_handshake_refused, pool ? pool->name : NULL,
-		   "at %s: %s", listen ? listen->name : "?", wire_reason_text(reason));
-}
-
 /* pool, listen: NULL when they are not known. */
 static void refuse(struct daemon *daemon, struct pool *pool, const struct config_listen *listen,
 		   uint16_t reason, uint32_t retry_after_ms, struct handshake *ret)
@@ -93,11 +83,11 @@ static void refuse(struct daemon *daemon, struct pool *pool, const struct config
 		pool->counters.handshakes_refused[reason]++;
 	else
 		daemon->refused[reason]++;
-	refuse_event(daemon, pool, listen, reason);
 	reject_encode(reason, reason_detail(pool, listen, reason), retry_after_ms, ret->answer);
 	ret->answer_bytes = WIRE_REJECT_BYTES;
 	ret->reason = reason;
 	ret->pool = NULL;
+	ret->refused = pool;
 	explicit_bzero(&ret->key, sizeof(ret->key));
 }
 
@@ -271,9 +261,6 @@ void handshake_accept(struct handshake *shake, const struct wire_region *regions
 	shake->answer_bytes = WIRE_REPLY_BYTES;
 	shake->reason = WIRE_REASON_NONE;
 	shake->pool->counters.handshakes_accepted++;
-	events_add(shake->pool->events, EVENT_client_connected, shake->pool->name, "client %u (%s) at %s, %s",
-		   client->client_id, client->name, client->listener ? client->listener->name : "?",
-		   client->read_only ? "read only" : "read and write");
 }
 
 void handshake_refuse(struct handshake *shake, enum wire_reason reason)
@@ -284,6 +271,34 @@ void handshake_refuse(struct handshake *shake, enum wire_reason reason)
 	pool_client_withdraw(pool, shake->slot);
 	refuse(shake->daemon, pool, listen, (uint16_t)reason, reason_retry_ms((uint16_t)reason),
 	       shake);
+}
+
+static enum event_kind refusal_kind(uint16_t reason)
+{
+	switch (reason) {
+	case WIRE_REASON_NO_KEY:
+	case WIRE_REASON_UNKNOWN_KEY:
+	case WIRE_REASON_BAD_MAC:
+	case WIRE_REASON_TIME:
+	case WIRE_REASON_ROLE:
+	case WIRE_REASON_REPLAY:
+		return EVENT_key_refused;
+	case WIRE_REASON_INTERNAL:
+		return EVENT_handshake_failed;
+	}
+	return EVENT_handshake_refused;
+}
+
+void handshake_tell_refused(const struct handshake *shake, const struct pool_client *who,
+			    const char *peer)
+{
+	const char *pool = shake->refused ? shake->refused->name : NULL;
+	char text[POOL_WHO_TEXT];
+
+	events_tell(shake->daemon->events, refusal_kind(shake->reason),
+		    EVENT_FIELDS(.pool = pool, .peer = peer), "refused %s at %s%s%s: %s",
+		    pool_who_text(who, peer, text), who->listener ? who->listener->name : "?",
+		    pool ? ", pool " : "", pool ? pool : "", err_text());
 }
 
 size_t handshake_reject(struct daemon *daemon, enum wire_reason reason, uint64_t detail,

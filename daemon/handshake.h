@@ -14,6 +14,7 @@
 struct handshake {
 	struct daemon *daemon;
 	struct pool *pool; /* NULL: refused */
+	const struct pool *refused; /* then: the pool that it has asked for, if there is one */
 	uint32_t slot;     /* the client's, in the pool */
 	uint16_t reason;   /* refused: enum wire_reason */
 	size_t answer_bytes;
@@ -45,6 +46,9 @@ void handshake_accept(struct handshake *handshake, const struct wire_region *reg
  * belong to the reason. err_text() is the caller's affair.
  */
 void handshake_refuse(struct handshake *handshake, enum wire_reason reason);
+/* Tells of a refusal, after either; err_text() says why. `peer`: the process' name or the address. */
+void handshake_tell_refused(const struct handshake *handshake, const struct pool_client *who,
+			    const char *peer);
 /*
  * A reject without any look at the request, for who cannot even be listened to (WIRE_REASON_BUSY).
  * Counted. Returns its bytes.

@@ -69,7 +69,7 @@ int keeper_create(struct pool *pool, const struct log *log, struct keeper **ret_
 	keeper->pool = pool;
 	keeper->log = log;
 	keeper->epoch = self_load(pool, LAYOUT_EPOCH_OFFSET);
-	rc = recycle_create(pool, log, &keeper->recycle);
+	rc = recycle_create(pool, &keeper->recycle);
 	if (rc == 0)
 		rc = quota_create(pool, log, &keeper->quota);
 	if (rc == 0)
@@ -79,7 +79,7 @@ int keeper_create(struct pool *pool, const struct log *log, struct keeper **ret_
 	if (rc == 0)
 		rc = grow_create(pool, log, &keeper->grow);
 	if (rc == 0)
-		rc = sweep_create(pool, keeper->recycle, log, &keeper->sweep);
+		rc = sweep_create(pool, keeper->recycle, &keeper->sweep);
 	if (rc < 0) {
 		keeper_free(keeper);
 		return rc;

@@ -13,7 +13,6 @@
 
 #include "device.h"
 #include "err.h"
-#include "event.h"
 #include "events.h"
 #include "listen-verbs.h"
 #include "peer-verbs.h"
@@ -108,13 +107,12 @@ static int listen_now(struct listener_verbs *listener)
 		return rdma_address_failed(listener->rdma, &listener->address, errno);
 	listener->state = LISTENER_UP;
 	listener->failure[0] = '\0';
-	events_add(listener->rdma->daemon->events, EVENT_listener_up, listener->listener.config->name,
-		   "listening on %s (%s)", listener->text, device->name);
-	log_notice(listener->rdma->daemon->log, "listening on %s (%s, %s)", listener->text,
-		   device->name,
-		   device->iwarp                                               ? "iWARP"
-		   : device->port_attr.link_layer == IBV_LINK_LAYER_INFINIBAND ? "InfiniBand"
-									       : "RoCE");
+	events_tell(listener->rdma->daemon->events, EVENT_listener_up,
+		    EVENT_FIELDS(.listener = listener->listener.config->name, .device = device->name),
+		    "listening on %s (%s, %s)", listener->text, device->name,
+		    device->iwarp                                               ? "iWARP"
+		    : device->port_attr.link_layer == IBV_LINK_LAYER_INFINIBAND ? "InfiniBand"
+										: "RoCE");
 	return 0;
 }
 
@@ -127,7 +125,19 @@ static void retry_in(struct listener_verbs *listener, int ms)
 	event_add(listener->retry, &tv);
 }
 
-void listener_verbs_down(struct listener_verbs *listener)
+/* It is down, why: the log and /v1/events. */
+static void tell_down(const struct listener_verbs *listener, int rc, const char *why)
+{
+	const struct config_listen *config = listener->listener.config;
+	char text[RDMA_ADDRESS_TEXT + CONFIG_NAME_MAX];
+
+	events_tell(listener->rdma->daemon->events, EVENT_listener_down,
+		    EVENT_FIELDS(.listener = config->name, .error = rc),
+		    "[listen %s] %s is down: %s; trying again every 2 s", config->name,
+		    config_listen_text(config, text, sizeof(text)), why);
+}
+
+void listener_verbs_down(struct listener_verbs *listener, const char *why)
 {
 	struct peer_verbs *peer;
 
@@ -138,9 +148,8 @@ void listener_verbs_down(struct listener_verbs *listener)
 		(void)rdma_destroy_id(listener->id);
 	listener->id = NULL;
 	listener->device = NULL;
-	if (listener->state == LISTENER_UP && !listener->rdma->daemon->stopping)
-		events_add(listener->rdma->daemon->events, EVENT_listener_down, listener->listener.config->name,
-			   "no longer at %s", listener->text);
+	if (why && listener->state == LISTENER_UP && !listener->rdma->daemon->stopping)
+		tell_down(listener, 0, why);
 	listener->state = LISTENER_DOWN;
 	if (!listener->rdma->daemon->stopping)
 		retry_in(listener, RETRY_MS);
@@ -156,11 +165,9 @@ void listener_verbs_look(struct listener_verbs *listener)
 static void still_down(struct listener_verbs *listener)
 {
 	if (strcmp(listener->failure, err_text()) != 0)
-		event_log(listener->rdma->daemon->log, EVENT_LISTENER_DOWN, NULL,
-			  "[listen %s] is down: %s; trying again every 2 s",
-			  listener->listener.config->name, err_text());
+		tell_down(listener, 0, err_text());
 	snprintf(listener->failure, sizeof(listener->failure), "%s", err_text());
-	listener_verbs_down(listener);
+	listener_verbs_down(listener, NULL);
 }
 
 /* It has failed on the way: err_text() says why. */
@@ -203,10 +210,8 @@ static int run_begin(struct listener_verbs *listener, struct registration *const
 
 	if (rc < 0)
 		return rc;
-	event_log(listener->rdma->daemon->log, EVENT_DEVICE_BACK,
-		  EVENT_FIELDS(.device = listener->device->name),
-		  "%s is there: registering %d pool%s", listener->device->name, count,
-		  count == 1 ? "" : "s");
+	log_notice(listener->rdma->daemon->log, "%s is there: registering %d pool%s",
+		   listener->device->name, count, count == 1 ? "" : "s");
 	listener->state = LISTENER_REGISTERING;
 	listener->run_done = event_new(listener->rdma->daemon->base, listener->run->fd, EV_READ,
 				       on_run_done, listener);
@@ -265,8 +270,7 @@ static void look(struct listener_verbs *listener)
 	(void)rdma_destroy_id(id);
 	if (same)
 		return;
-	log_notice(listener->rdma->daemon->log, "%s has moved: listening anew", listener->text);
-	listener_verbs_down(listener);
+	listener_verbs_down(listener, "its address has moved: listening anew");
 	come_up(listener);
 }
 
@@ -361,15 +365,10 @@ static bool may_come_later(const struct config *config, int rc)
 
 static int bind_or_wait(struct listener_verbs *listener)
 {
-	const struct config_listen *config = listener->listener.config;
-	char text[RDMA_ADDRESS_TEXT + CONFIG_NAME_MAX];
 	int rc = verbs_available();
 
 	if (rc < 0 && may_come_later(listener->rdma->daemon->config, rc)) {
-		event_log(
-			listener->rdma->daemon->log, EVENT_LISTENER_DOWN, EVENT_FIELDS(.error = rc),
-			"[listen %s] %s is down: %s; shared memory goes on; trying again every 2 s",
-			config->name, config_listen_text(config, text, sizeof(text)), err_text());
+		tell_down(listener, rc, err_text());
 		snprintf(listener->failure, sizeof(listener->failure), "%s", err_text());
 		listener->state = LISTENER_DOWN;
 		return 0;
@@ -515,7 +514,7 @@ static void kind_update(struct listener *base)
 	options_set(listener);
 	if (!listener_verbs_incomplete(listener))
 		return;
-	listener_verbs_down(listener); /* connections stay; so does nobody who waits */
+	listener_verbs_down(listener, "listening anew for its pools"); /* connections stay; so does nobody who waits */
 	come_up(listener);
 }
 

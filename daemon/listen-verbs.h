@@ -40,8 +40,8 @@ struct listener_verbs {
 	uint64_t accepted, refused[WIRE_REASON_LAST + 1], unanswered;
 };
 
-/* What was bound belongs to it no more; connections stay what they are. */
-void listener_verbs_down(struct listener_verbs *listener);
+/* What was bound belongs to it no more; connections stay what they are. `why`: for people; NULL: they know. */
+void listener_verbs_down(struct listener_verbs *listener, const char *why);
 /* Something has changed: looks soon whether it is still where it was, or can come back. */
 void listener_verbs_look(struct listener_verbs *listener);
 /* Its last connection has gone, and it was removed before. */

@@ -122,8 +122,12 @@ static void man_events(void)
 {
 	printf(".Bl -tag -width Ds\n");
 	for (int kind = 0; kind < EVENT_KINDS; kind++) {
-		printf(".It Li %s\n", events_kind_name((enum event_kind)kind));
-		roff_sentences(events_kind_help((enum event_kind)kind));
+		enum event_kind event = (enum event_kind)kind;
+
+		printf(".It Li %s\n", events_kind_name(event));
+		roff_sentences(events_kind_help(event));
+		printf("Level %s,\n.Li MESSAGE_ID=%s .\n", log_level_name(events_kind_level(event)),
+		       events_kind_id(event));
 	}
 	printf(".El\n");
 }

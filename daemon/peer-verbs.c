@@ -18,7 +18,6 @@
 #include "clock.h"
 #include "device.h"
 #include "err.h"
-#include "event.h"
 #include "events.h"
 #include "handshake.h"
 #include "peer-verbs.h"
@@ -78,12 +77,18 @@ void peer_verbs_end(struct peer_verbs *peer, int level, const char *fmt, ...)
 static void on_cut(void *arg, const char *why)
 {
 	struct peer_verbs *peer = arg;
+	uint32_t client_id;
 
 	if (peer->state == PEER_VERBS_FENCED)
 		return;
 	peer->listener->rdma->daemon->expelled++;
-	events_add(peer->listener->rdma->daemon->events, EVENT_client_cut, peer->pool ? peer->pool->name : NULL,
-		   "%s: %s", peer->address, why);
+	client_id = peer->pool ? peer->pool->clients[peer->rpc.slot].client_id : 0;
+	events_tell(peer->listener->rdma->daemon->events, EVENT_client_cut,
+		    EVENT_FIELDS(.pool = peer->pool ? peer->pool->name : NULL,
+				 .peer = peer->address, .client = client_id),
+		    "pool %s: client %u (slot %u, %s) is cut off: %s",
+		    peer->pool ? peer->pool->name : "?", client_id, peer->rpc.slot, peer->address,
+		    why);
 	peer_verbs_end(peer, LOG_LEVEL_NOTICE, "cut off: %s", why);
 }
 
@@ -105,34 +110,16 @@ void peer_verbs_fence_for_good(struct peer_verbs *peer)
 	registration_peer_remove(reg, peer);
 }
 
-static void log_end(const struct peer_verbs *peer, uint32_t client_id, uint32_t orphans)
-{
-	const struct log *log = peer->listener->rdma->daemon->log;
-
-	if (orphans)
-		event_log(log, EVENT_CLIENT_DIED,
-			  EVENT_FIELDS(.pool = peer->pool->name, .peer = peer->address,
-				       .client = client_id),
-			  "pool %s: client %u (slot %u, %s) is gone (%s) and has left %u pages "
-			  "behind",
-			  peer->pool->name, client_id, peer->rpc.slot, peer->address, peer->why,
-			  orphans);
-	else
-		log_info(log, "pool %s: client %u (slot %u, %s) has ended: %s", peer->pool->name,
-			 client_id, peer->rpc.slot, peer->address, peer->why);
-}
-
 /* Fenced; what its NIC had accepted takes effect before its state is touched. */
 static void client_end(struct peer_verbs *peer)
 {
 	struct pool *pool = peer->pool;
-	uint32_t client_id = pool->clients[peer->rpc.slot].client_id;
 
 	if (self_flush(pool) < 0) {
 		registration_fence(peer->registration, "the daemon's own connection has failed");
 		registration_self_try(peer->registration);
 	}
-	log_end(peer, client_id, pool_client_end(pool, peer->rpc.slot));
+	pool_client_end_told(pool, peer->rpc.slot, peer->address, peer->why);
 	peer->pool = NULL;
 }
 
@@ -341,18 +328,6 @@ static void who_fill(struct peer_verbs *peer, struct pool_client *who)
 	memcpy(who->name, peer->address, sizeof(who->name) - 1); /* a longer one is cut */
 }
 
-/* What is wrong on this side is more than a notice. */
-static void log_refusal(const struct peer_verbs *peer, const char *pool, uint16_t reason)
-{
-	struct daemon *daemon = peer->listener->rdma->daemon;
-
-	if (daemon_may_log(daemon))
-		log_at(daemon->log,
-		       reason == WIRE_REASON_INTERNAL ? LOG_LEVEL_WARNING : LOG_LEVEL_NOTICE,
-		       "refused %s at %s%s%s: %s", peer->address, peer->listener->text,
-		       pool ? ", pool " : "", pool ? pool : "", err_text());
-}
-
 /* Its turn: what the request says, a queue pair, the answer. */
 static void handshake_run(struct peer_verbs *peer)
 {
@@ -365,16 +340,16 @@ static void handshake_run(struct peer_verbs *peer)
 	who_fill(peer, &who);
 	handshake(peer->listener->rdma->daemon, peer->request, sizeof(peer->request), &who, &shake);
 	if (!shake.pool) {
-		log_refusal(peer, NULL, shake.reason);
+		handshake_tell_refused(&shake, &who, peer->address);
 		refuse(peer, shake.answer, shake.answer_bytes, shake.reason);
 		return;
 	}
 	peer->pool = shake.pool; /* for what it has; the slot is the handshake's until it accepts */
 	reason = prepare(peer, &shake);
 	if (reason != WIRE_REASON_NONE) {
-		log_refusal(peer, shake.pool->name, (uint16_t)reason);
 		peer->pool = NULL;
 		handshake_refuse(&shake, reason);
+		handshake_tell_refused(&shake, &who, peer->address);
 		refuse(peer, shake.answer, shake.answer_bytes, (uint16_t)reason);
 		return;
 	}
@@ -401,8 +376,6 @@ static void state_waiting(struct peer_verbs *peer, enum input what, const char *
 
 static void state_connecting(struct peer_verbs *peer, enum input what, const char *why)
 {
-	const struct pool_client *client;
-
 	switch (what) {
 	case INPUT_TURN:
 		break;
@@ -410,11 +383,7 @@ static void state_connecting(struct peer_verbs *peer, enum input what, const cha
 		peer->state = PEER_VERBS_CLIENT;
 		peer->established = true;
 		peer->listener->accepted++;
-		client = &peer->pool->clients[peer->rpc.slot];
-		log_info(peer->listener->rdma->daemon->log,
-			 "pool %s: client %u (slot %u, %s at %s) connected, %s", peer->pool->name,
-			 client->client_id, peer->rpc.slot, peer->address, peer->listener->text,
-			 client->read_only ? "read only" : "read and write");
+		pool_client_tell_connected(peer->pool, peer->rpc.slot, peer->address);
 		admission_done(&peer->listener->admission, &peer->entry);
 		listener_verbs_next(peer->listener);
 		break;
@@ -578,7 +547,10 @@ static void reject_unheard(struct peer_verbs *peer, const struct admission_refus
 
 	err_set(-EBUSY, "%s", wire_reason_text((uint16_t)refusal->reason));
 	if (refusal->reason != WIRE_REASON_BUSY) /* that is part of the plan */
-		log_refusal(peer, NULL, (uint16_t)refusal->reason);
+		events_tell(daemon->events, EVENT_handshake_refused,
+			    EVENT_FIELDS(.listener = peer->listener->listener.config->name,
+					 .peer = peer->address),
+			    "refused %s at %s: %s", peer->address, peer->listener->text, err_text());
 	refuse(peer, bytes, count, (uint16_t)refusal->reason);
 }
 

@@ -20,7 +20,6 @@
 #include "clock.h"
 #include "control.h"
 #include "err.h"
-#include "event.h"
 #include "events.h"
 #include "handshake.h"
 #include "peer.h"
@@ -78,21 +77,7 @@ static void peer_free(struct peer *peer)
  */
 static void client_gone(struct peer *peer)
 {
-	struct pool *pool = peer->pool;
-	uint32_t slot = peer->rpc.slot, client_id = pool->clients[slot].client_id,
-		 orphans = pool_client_end(pool, slot);
-
-	if (orphans)
-		event_log(peer->daemon->log, EVENT_CLIENT_DIED,
-			  EVENT_FIELDS(.pool = pool->name, .peer = peer->who.name,
-				       .client = client_id),
-			  "pool %s: client %u (slot %u, pid %u %s) is gone and has left %u pages "
-			  "behind",
-			  pool->name, client_id, slot, peer->who.pid, peer->who.name, orphans);
-	else
-		log_info(peer->daemon->log,
-			 "pool %s: client %u (slot %u, pid %u %s) has disconnected", pool->name,
-			 client_id, slot, peer->who.pid, peer->who.name);
+	pool_client_end_told(peer->pool, peer->rpc.slot, peer->who.name, "it has disconnected");
 	peer_free(peer);
 }
 
@@ -133,10 +118,8 @@ static void client_cut(void *arg, const char *why)
 
 	if (peer->state != PEER_CLIENT)
 		return;
-	events_add(peer->daemon->events, EVENT_client_cut, peer->pool->name, "client %u (%s): %s",
-		   peer->pool->clients[peer->rpc.slot].client_id, peer->who.name, why);
-	event_log(
-		peer->daemon->log, EVENT_CLIENT_CUT,
+	events_tell(
+		peer->daemon->events, EVENT_client_cut,
 		EVENT_FIELDS(.pool = peer->pool->name, .peer = peer->who.name,
 			     .client = peer->pool->clients[peer->rpc.slot].client_id),
 		"pool %s: client %u (slot %u, pid %u %s) is cut off: %s; the pool's memory stays "
@@ -223,11 +206,7 @@ static bool on_handshake(struct peer *peer, const void *packet, size_t bytes)
 	if (shake.pool)
 		memory = client_memory(&shake);
 	if (!shake.pool) {
-		if (daemon_may_log(peer->daemon))
-			event_log(peer->daemon->log, EVENT_CLIENT_REFUSED,
-				  EVENT_FIELDS(.peer = peer->who.name),
-				  "refused pid %u %s (uid %u, gid %u): %s", peer->who.pid,
-				  peer->who.name, peer->who.uid, peer->who.gid, err_text());
+		handshake_tell_refused(&shake, &peer->who, peer->who.name);
 		(void)send_packet(peer->fd, shake.answer, shake.answer_bytes);
 		peer_free(peer); /* what has been sent stays to be read */
 		return false;
@@ -238,15 +217,13 @@ static bool on_handshake(struct peer *peer, const void *packet, size_t bytes)
 	rc = send_with_fd(peer->fd, shake.answer, shake.answer_bytes, memory);
 	close(memory);
 	if (rc < 0) {
-		pool_client_end(shake.pool, shake.slot);
+		pool_client_end_told(shake.pool, shake.slot, peer->who.name,
+				     "it did not take the handshake's answer");
 		err_set(rc, "the handshake's reply could not be sent: %s", strerrordesc_np(-rc));
 		peer_end(peer);
 		return false;
 	}
-	log_info(peer->daemon->log,
-		 "pool %s: client %u (slot %u, pid %u %s, uid %u, gid %u) connected, %s",
-		 shake.pool->name, client->client_id, shake.slot, peer->who.pid, peer->who.name,
-		 peer->who.uid, peer->who.gid, client->read_only ? "read only" : "read and write");
+	pool_client_tell_connected(shake.pool, shake.slot, peer->who.name);
 	peer->state = PEER_CLIENT;
 	peer->pool = shake.pool;
 	rpc_client_init(&peer->rpc, shake.slot, client->read_only);

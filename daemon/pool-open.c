@@ -13,7 +13,6 @@
 
 #include "clock.h"
 #include "err.h"
-#include "event.h"
 #include "events.h"
 #include "fdstore.h"
 #include "keeper.h"
@@ -147,18 +146,13 @@ void pool_unfenced_poll(struct pool *pool, uint64_t now)
 	pool->unfenced_due_ns = clock_now_ns() + UNFENCED_NS;
 	for (uint32_t slot = 0; slot < pool->geometry.max_clients; slot++) {
 		struct pool_client *client = &pool->clients[slot];
-		uint32_t orphans;
 
 		if (!client->unfenced || pool_lock_held(&pool->memory, &pool->geometry, slot, 1))
 			continue;
 		client->unfenced = false;
 		pool->unfenced_count--;
-		orphans = pool_client_end(pool, slot);
-		log_info(pool->log,
-			 "pool %s: client %u of before the restart (slot %u, pid %u %s) has "
-			 "unmapped the "
-			 "pool and has left %u pages behind",
-			 pool->name, client->client_id, slot, client->pid, client->name, orphans);
+		pool_client_end_told(pool, slot, client->name,
+				     "it is of before the restart, and has unmapped the pool");
 	}
 	if (pool->unfenced_count == 0)
 		log_info(pool->log, "pool %s: no client of before the restart is left", pool->name);
@@ -263,7 +257,7 @@ static void opened(const struct pool *pool, bool killed)
 {
 	const struct recover_report *r = &pool->recovered;
 
-	event_log(pool->log, EVENT_POOL_OPENED, EVENT_FIELDS(.pool = pool->name),
+	events_tell(pool->events, EVENT_pool_opened, EVENT_FIELDS(.pool = pool->name),
 		  "pool %s: opened with what is in it (%s; %s): %llu orphan pages, %llu pending "
 		  "slots, "
 		  "%llu frozen, %llu tombstones, %llu index pages given back; %u clients of before "
@@ -274,8 +268,8 @@ static void opened(const struct pool *pool, bool killed)
 		  (unsigned long long)r->cleared, (unsigned long long)r->index_freed,
 		  pool->unfenced_count);
 	if (r->headers || r->rings || r->damaged_pages || r->damaged_slots)
-		event_log(
-			pool->log, EVENT_POOL_DAMAGED, EVENT_FIELDS(.pool = pool->name),
+		events_tell(
+			pool->events, EVENT_pool_damaged, EVENT_FIELDS(.pool = pool->name),
 			"pool %s: is damaged: %llu bucket headers and %llu ready rings were set "
 			"right, %llu page words and %llu slots can not be: `tarn pool check` says "
 			"more",
@@ -344,7 +338,7 @@ static int memory_keep(const struct config_pool *config, struct pool *pool)
 		return rc;
 	rc = fdstore_keep(config->name, pool->memory.fd);
 	if (rc < 0)
-		event_log(pool->log, EVENT_POOL_NOT_KEPT,
+		events_tell(pool->events, EVENT_pool_not_kept,
 			  EVENT_FIELDS(.pool = pool->name, .error = rc),
 			  "pool %s: %s: it will be empty after a restart", pool->name, err_text());
 	else if (rc > 0)
@@ -396,6 +390,7 @@ int pool_create(const struct config_pool *config, const struct pool_place *place
 	memcpy(pool->atomics_why, place->why, sizeof(pool->atomics_why));
 	pool->config = config;
 	pool->log = log;
+	pool->events = place->events;
 	pool->auth = config->auth.number == CONFIG_AUTH_KEY;
 	rc = create_parts(config, place, pool);
 	if (rc < 0) {
@@ -413,14 +408,12 @@ void pool_cut_off_check(struct pool *pool)
 	if (pool->cut_off || !pool->memory.path || !sigbus_happened(pool->memory.base))
 		return;
 	pool->cut_off = true;
-	event_log(
-		pool->log, EVENT_POOL_CUT_OFF, EVENT_FIELDS(.pool = pool->name),
+	events_tell(
+		pool->events, EVENT_pool_cut_off, EVENT_FIELDS(.pool = pool->name),
 		"pool %s: %s has been cut off by somebody who may write to it: the pool is lost, "
 		"and its "
 		"clients are ended; remove the file and restart tarnd to begin with an empty pool",
 		pool->name, pool->memory.path);
-	events_add(pool->events, EVENT_pool_cut_off, pool->name, "%s has been cut off: the pool is lost",
-		   pool->memory.path);
 	for (uint32_t slot = 0; slot < pool->geometry.max_clients; slot++)
 		if (pool->clients[slot].state == LAYOUT_CLIENT_LIVE)
 			reload_cut(&pool->clients[slot], "the pool's file has been cut off");

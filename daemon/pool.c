@@ -227,6 +227,48 @@ uint64_t pool_orphan_page(struct pool *pool, uint32_t page, uint64_t word)
 	return orphan;
 }
 
+const char *pool_who_text(const struct pool_client *client, const char *peer,
+			  char text[POOL_WHO_TEXT])
+{
+	if (client->transport == POOL_SHM)
+		snprintf(text, POOL_WHO_TEXT, "pid %u %s, uid %u, gid %u", client->pid, peer,
+			 client->uid, client->gid);
+	else
+		snprintf(text, POOL_WHO_TEXT, "%s", peer);
+	return text;
+}
+
+void pool_client_tell_connected(const struct pool *pool, uint32_t slot, const char *peer)
+{
+	const struct pool_client *client = &pool->clients[slot];
+	char text[POOL_WHO_TEXT];
+
+	events_tell(pool->events, EVENT_client_connected,
+		    EVENT_FIELDS(.pool = pool->name, .peer = peer, .client = client->client_id),
+		    "pool %s: client %u (slot %u, %s) has connected at %s, %s", pool->name,
+		    client->client_id, slot, pool_who_text(client, peer, text),
+		    client->listener ? client->listener->name : "?",
+		    client->read_only ? "read only" : "read and write");
+}
+
+static void tell_end(const struct pool *pool, uint32_t slot, const char *peer, const char *why)
+{
+	const struct pool_client *client = &pool->clients[slot];
+	const struct event_fields *fields =
+		EVENT_FIELDS(.pool = pool->name, .peer = peer, .client = client->client_id);
+	char text[POOL_WHO_TEXT];
+
+	pool_who_text(client, peer, text);
+	if (client->left_pages)
+		events_tell(pool->events, EVENT_client_dead, fields,
+			    "pool %s: client %u (slot %u, %s) is gone (%s) and has left %u pages behind",
+			    pool->name, client->client_id, slot, text, why, client->left_pages);
+	else
+		events_tell(pool->events, EVENT_client_left, fields,
+			    "pool %s: client %u (slot %u, %s) has ended: %s", pool->name,
+			    client->client_id, slot, text, why);
+}
+
 static void settle(struct pool *pool, uint32_t slot, bool tell)
 {
 	struct pool_client *client = &pool->clients[slot];
@@ -241,13 +283,7 @@ static void settle(struct pool *pool, uint32_t slot, bool tell)
 	keeper_sweep_soon(pool->keeper);
 	if (!tell)
 		return;
-	events_add(pool->events, EVENT_client_dead, pool->name, "client %u (%s), which is gone, has left %u pages behind",
-		   client->client_id, client->name, client->left_pages);
-	log_warning(pool->log,
-			    "pool %s: client %u (slot %u, pid %u %s), which is gone, has left %u "
-			    "pages behind",
-			    pool->name, client->client_id, slot, client->pid, client->name,
-			    client->left_pages);
+	tell_end(pool, slot, client->name, "since a while");
 }
 
 /*
@@ -309,10 +345,13 @@ uint32_t pool_client_end(struct pool *pool, uint32_t slot)
 	client->left_pages = 0;
 	publish_state(pool, slot);
 	rest(pool, slot);
-	events_add(pool->events, client->left_pages ? EVENT_client_dead : EVENT_client_left, pool->name,
-		   "client %u (%s) is gone and has left %u pages behind", client->client_id, client->name,
-		   client->left_pages);
 	return client->left_pages;
+}
+
+void pool_client_end_told(struct pool *pool, uint32_t slot, const char *peer, const char *why)
+{
+	pool_client_end(pool, slot);
+	tell_end(pool, slot, peer, why);
 }
 
 void pool_client_withdraw(struct pool *pool, uint32_t slot)

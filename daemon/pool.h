@@ -77,6 +77,7 @@ struct regions;
 struct pool_place {
 	enum layout_atomics atomics;
 	int numa_node; /* -1: any */
+	struct events *events; /* told of the pool's; NULL: nobody is */
 	struct fdstore *kept; /* memory that systemd has kept; NULL: none */
 	char why[160]; /* these atomics and no others, for people; "": nothing was decided */
 };
@@ -99,7 +100,7 @@ struct pool {
 	bool self_lost;
 	uint64_t self_word; /* what a request of `self` reads into */
 	const struct log *log;
-	struct events *events; /* NULL: nobody listens */
+	struct events *events; /* NULL: nobody is told */
 	struct layout_geometry geometry; /* of the superblock as it was formatted */
 	uint64_t created_ms;
 	int numa_node;
@@ -163,6 +164,13 @@ void pool_unfenced_poll(struct pool *pool, uint64_t now_ns);
  * returned, and the log tells what was found.
  */
 uint32_t pool_client_end(struct pool *pool, uint32_t slot);
+/* The same, and tells of it. `peer`: the process' name or the address. */
+void pool_client_end_told(struct pool *pool, uint32_t slot, const char *peer, const char *why);
+void pool_client_tell_connected(const struct pool *pool, uint32_t slot, const char *peer);
+#define POOL_WHO_TEXT 128
+/* For people: the process and its user, or the address. Returns text. */
+const char *pool_who_text(const struct pool_client *client, const char *peer,
+			  char text[POOL_WHO_TEXT]);
 /* recycle.c's walk number `pass` over all pages is complete. */
 void pool_clients_settle(struct pool *pool, uint64_t pass);
 /* Makes an orphan of a slab page if no live client owns it; returns the page word as it is now. */

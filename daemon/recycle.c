@@ -11,7 +11,7 @@
 
 #include "clock.h"
 #include "err.h"
-#include "event.h"
+#include "events.h"
 #include "free-map.h"
 #include "mutation.h"
 #include "pool.h"
@@ -52,7 +52,6 @@ struct page {
 
 struct recycle {
 	struct pool *pool;
-	const struct log *log;
 	struct ring *ring;
 	struct page *pages;
 	size_t note_bytes;
@@ -84,14 +83,13 @@ struct recycle {
 	struct recycle_stats stats;
 };
 
-int recycle_create(struct pool *pool, const struct log *log, struct recycle **ret_recycle)
+int recycle_create(struct pool *pool, struct recycle **ret_recycle)
 {
 	struct recycle *recycle = calloc(1, sizeof(*recycle));
 
 	if (!recycle)
 		return err_set(-ENOMEM, "out of memory");
 	recycle->pool = pool;
-	recycle->log = log;
 	recycle->pages = calloc(pool->geometry.npages, sizeof(*recycle->pages));
 	recycle->ring = ring_create(pool);
 	recycle->map = free_map_create(pool);
@@ -269,11 +267,11 @@ static void push(struct recycle *recycle, uint32_t class, uint32_t number)
 		if (recycle->told_ns && recycle->now_ns - recycle->told_ns < TELL_NS)
 			break;
 		recycle->told_ns = recycle->now_ns;
-		event_log(recycle->log, EVENT_POOL_SCRIBBLED,
-			  EVENT_FIELDS(.pool = recycle->pool->name),
-			  "pool %s: the ready ring of size class %u has an impossible head: a "
-			  "client has scribbled over it",
-			  recycle->pool->name, class);
+		events_tell(recycle->pool->events, EVENT_pool_scribbled,
+			    EVENT_FIELDS(.pool = recycle->pool->name),
+			    "pool %s: the ready ring of size class %u has an impossible head: a "
+			    "client has scribbled over it",
+			    recycle->pool->name, class);
 		break;
 	case RING_FULL: /* comes again in the next walk */
 	case RING_NAMED:

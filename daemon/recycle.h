@@ -12,12 +12,11 @@
 
 #include "keeper.h"
 #include "layout.h"
-#include "log.h"
 
 struct pool;
 struct recycle;
 
-int recycle_create(struct pool *pool, const struct log *log, struct recycle **ret_recycle);
+int recycle_create(struct pool *pool, struct recycle **ret_recycle);
 void recycle_free(struct recycle *recycle);
 
 /* One bounded step, if one is due; returns when the next one is, in the clock of time->now_ns. */

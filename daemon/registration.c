@@ -17,7 +17,7 @@
 
 #include "device.h"
 #include "err.h"
-#include "event.h"
+#include "events.h"
 #include "fabric.h"
 #include "peer-verbs.h"
 #include "place.h"
@@ -415,18 +415,18 @@ void registration_self_try(struct registration *reg)
 	bool first = reg->ready;
 
 	if (registration_self_renew(reg) == 0) {
-		event_log(reg->pool->log, EVENT_SELF_BACK,
-			  EVENT_FIELDS(.pool = reg->pool->name, .device = reg->device->name),
-			  "pool %s: its own connection over %s works again", reg->pool->name,
-			  reg->device->name);
+		events_tell(reg->pool->events, EVENT_self_back,
+			    EVENT_FIELDS(.pool = reg->pool->name, .device = reg->device->name),
+			    "pool %s: its own connection over %s works again", reg->pool->name,
+			    reg->device->name);
 		return;
 	}
 	if (first)
-		event_log(reg->pool->log, EVENT_SELF_LOST,
-			  EVENT_FIELDS(.pool = reg->pool->name, .device = reg->device->name),
-			  "pool %s: no connection to itself over %s: %s: no client is let in until "
-			  "there is one; trying again every 2 s",
-			  reg->pool->name, reg->device->name, err_text());
+		events_tell(reg->pool->events, EVENT_self_lost,
+			    EVENT_FIELDS(.pool = reg->pool->name, .device = reg->device->name),
+			    "pool %s: no connection to itself over %s: %s: no client is let in until "
+			    "there is one; trying again every 2 s",
+			    reg->pool->name, reg->device->name, err_text());
 }
 
 /* ---- open and free ---- */

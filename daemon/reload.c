@@ -200,9 +200,9 @@ static void log_refused(const struct daemon *daemon, const struct config_errors 
 	if (errors->count > ERRORS_LOGGED)
 		log_error(daemon->log, "and %zu more: `tarn config check %s` lists them",
 			  errors->count - ERRORS_LOGGED, daemon->config->file);
-	events_add(daemon->events, EVENT_reload_refused, NULL, "everything stays as it was: %s",
-		   errors->count ? errors->texts[0] : "");
-	log_error(daemon->log, "reload refused: everything stays as it was");
+	events_tell(daemon->events, EVENT_reload_refused, NULL,
+		    "reload refused: everything stays as it was: %s",
+		    errors->count ? errors->texts[0] : "");
 }
 
 static void log_applied(const struct daemon *daemon, const struct reload_report *report)
@@ -226,15 +226,10 @@ static void log_applied(const struct daemon *daemon, const struct reload_report 
 				   report->keys[i].text);
 	if (report->http_changed)
 		log_notice(daemon->log, "[http] a new certificate or token is in use");
-	events_add(daemon->events, EVENT_reload, NULL,
-		   "%zu settings changed, %zu need a restart, %u clients cut off",
-		   report->changes.count - reload_restarts(report), reload_restarts(report),
-		   report->clients_cut);
-	log_notice(daemon->log,
-		   "reloaded %s: %zu settings changed, %zu need a restart, %u clients "
-		   "cut off",
-		   daemon->config->file, report->changes.count - reload_restarts(report),
-		   reload_restarts(report), report->clients_cut);
+	events_tell(daemon->events, EVENT_reload, NULL,
+		    "reloaded %s: %zu settings changed, %zu need a restart, %u clients cut off",
+		    daemon->config->file, report->changes.count - reload_restarts(report),
+		    reload_restarts(report), report->clients_cut);
 }
 
 /* What has changed is logged by the level that lets more through, so that it is not lost with it. */

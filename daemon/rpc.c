@@ -79,8 +79,8 @@ static int32_t page(struct pool *pool, uint32_t class, struct wire_rpc_reply *re
 	}
 	if (found == POOL_NONE) {
 		say_full(pool, !searched || keeper_resting(pool->keeper, class) > 0, reply);
-		events_add(pool->events, EVENT_pool_full, pool->name, "no memory for blocks of %u bytes",
-			   (unsigned)layout_class_bytes(class));
+		events_tell(pool->events, EVENT_pool_full, EVENT_FIELDS(.pool = pool->name),
+			    "pool %s: no memory for blocks of %u bytes", pool->name, (unsigned)layout_class_bytes(class));
 		return -TARN_EPOOLFULL;
 	}
 	reply->number = found;

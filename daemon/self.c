@@ -12,7 +12,7 @@
 #include "atomics.h"
 #include "clock.h"
 #include "err.h"
-#include "event.h"
+#include "events.h"
 #include "fabric.h"
 #include "pool.h"
 #include "self.h"
@@ -93,8 +93,8 @@ static int device_do(struct pool *pool, struct fabric_request request)
 	if (rc >= 0)
 		return 0;
 	pool->self_lost = true;
-	event_log(
-		pool->log, EVENT_SELF_LOST, EVENT_FIELDS(.pool = pool->name, .error = rc),
+	events_tell(
+		pool->events, EVENT_self_lost, EVENT_FIELDS(.pool = pool->name, .error = rc),
 		"pool %s: the daemon's own RDMA connection, through which it changes what clients "
 		"share, has failed (%s): its clients have to connect again",
 		pool->name, err_text()[0] ? err_text() : err_string(rc));

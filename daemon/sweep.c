@@ -14,7 +14,7 @@
 #include "candidates.h"
 #include "clock.h"
 #include "err.h"
-#include "event.h"
+#include "events.h"
 #include "mutation.h"
 #include "pool.h"
 #include "quiescence.h"
@@ -41,7 +41,6 @@
 struct sweep {
 	struct pool *pool;
 	struct recycle *recycle;
-	const struct log *log;
 	struct quiescence *quiescence;
 	enum sweep_state state;
 	uint64_t due_ns;
@@ -67,8 +66,7 @@ struct sweep {
 	struct sweep_stats stats;
 };
 
-int sweep_create(struct pool *pool, struct recycle *recycle, const struct log *log,
-		 struct sweep **ret_sweep)
+int sweep_create(struct pool *pool, struct recycle *recycle, struct sweep **ret_sweep)
 {
 	struct sweep *sweep = calloc(1, sizeof(*sweep));
 
@@ -76,7 +74,6 @@ int sweep_create(struct pool *pool, struct recycle *recycle, const struct log *l
 		return err_set(-ENOMEM, "out of memory");
 	sweep->pool = pool;
 	sweep->recycle = recycle;
-	sweep->log = log;
 	sweep->batch_bytes = BATCH_BYTES;
 	sweep->quiescence = quiescence_create(pool);
 	sweep->walk = sweep_walk_create(pool);
@@ -143,11 +140,12 @@ static void tell_leaks(const struct sweep *sweep)
 {
 	if (sweep->leaked && sweep->knows_before &&
 	    sweep->pool->connections_ended == sweep->ended_before)
-		event_log(sweep->log, EVENT_POOL_SCRIBBLED, EVENT_FIELDS(.pool = sweep->pool->name),
-			  "pool %s: %llu blocks were in use that no key reaches, though no client "
-			  "has died: they are free again. A client writes where it should not, or "
-			  "this is an error in Tarn",
-			  sweep->pool->name, (unsigned long long)sweep->leaked);
+		events_tell(sweep->pool->events, EVENT_pool_scribbled,
+			    EVENT_FIELDS(.pool = sweep->pool->name),
+			    "pool %s: %llu blocks were in use that no key reaches, though no client "
+			    "has died: they are free again. A client writes where it should not, or "
+			    "this is an error in Tarn",
+			    sweep->pool->name, (unsigned long long)sweep->leaked);
 }
 
 static uint64_t batch_end(struct sweep *sweep, uint64_t now)
@@ -269,13 +267,13 @@ static void tell_wait(struct sweep *sweep, uint64_t now)
 		sweep->tell_after_ns *= 2;
 	sweep->tell_ns = now + sweep->tell_after_ns;
 	client = &sweep->pool->clients[slot];
-	event_log(sweep->log, EVENT_SWEEP_HELD_UP,
-		  EVENT_FIELDS(.pool = sweep->pool->name, .peer = client->name,
-			       .client = client->client_id),
-		  "pool %s: client %u (slot %u, pid %u %s) has held up the sweep for %llu s: it is "
-		  "stopped, or has no housekeeping thread and does not call tarn_session_process. "
-		  "What dead clients have left does not come back until it goes on or ends",
-		  sweep->pool->name, client->client_id, slot, client->pid, client->name,
+	events_tell(sweep->pool->events, EVENT_sweep_held_up,
+		    EVENT_FIELDS(.pool = sweep->pool->name, .peer = client->name,
+				 .client = client->client_id),
+		    "pool %s: client %u (slot %u, pid %u %s) has held up the sweep for %llu s: it is "
+		    "stopped, or has no housekeeping thread and does not call tarn_session_process. "
+		    "What dead clients have left does not come back until it goes on or ends",
+		    sweep->pool->name, client->client_id, slot, client->pid, client->name,
 		  (unsigned long long)((now - sweep->since_ns) / 1000000000));
 }
 

@@ -12,14 +12,12 @@
 #include <stdint.h>
 
 #include "keeper.h"
-#include "log.h"
 
 struct pool;
 struct recycle;
 struct sweep;
 
-int sweep_create(struct pool *pool, struct recycle *recycle, const struct log *log,
-		 struct sweep **ret_sweep);
+int sweep_create(struct pool *pool, struct recycle *recycle, struct sweep **ret_sweep);
 void sweep_free(struct sweep *sweep);
 
 /* One bounded step, if one is due; returns when the next one is, in the clock of time->now_ns. */

@@ -15,9 +15,8 @@
 
 #include "clock.h"
 #include "err.h"
-#include "event.h"
+#include "events.h"
 #include "keeper.h"
-#include "log.h"
 #include "pool.h"
 #include "service.h"
 #include "watchdog.h"
@@ -25,22 +24,21 @@
 struct watchdog {
 	struct pool *const *pools;
 	size_t pool_count;
-	const struct log *log;
 	uint64_t *steps; /* of each pool's keeper, at the last message */
 	struct event *timer;
 };
 
 /* Has it made a step since the last message, or nothing to do? Else it is stuck. */
-static bool gets_on(const struct pool *pool, uint64_t steps_before, const struct log *log)
+static bool gets_on(const struct pool *pool, uint64_t steps_before)
 {
 	uint64_t now = clock_now_ns(), due, steps = keeper_steps(pool->keeper, &due);
 
 	if (steps != steps_before || now < due)
 		return true;
-	event_log(log, EVENT_KEEPER_STUCK, EVENT_FIELDS(.pool = pool->name),
-		  "pool %s: its keeper should have made a step %.1f s ago: systemd is not told "
-		  "that all is well",
-		  pool->name, (double)(now - due) / 1e9);
+	events_tell(pool->events, EVENT_keeper_stuck, EVENT_FIELDS(.pool = pool->name),
+		    "pool %s: its keeper should have made a step %.1f s ago: systemd is not told "
+		    "that all is well",
+		    pool->name, (double)(now - due) / 1e9);
 	return false;
 }
 
@@ -53,7 +51,7 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
 	(void)fd;
 	(void)what;
 	for (size_t i = 0; i < watchdog->pool_count; i++) /* all of them, for the log */
-		all = gets_on(watchdog->pools[i], watchdog->steps[i], watchdog->log) && all;
+		all = gets_on(watchdog->pools[i], watchdog->steps[i]) && all;
 	if (!all)
 		return;
 	for (size_t i = 0; i < watchdog->pool_count; i++)
@@ -62,7 +60,7 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
 }
 
 int watchdog_create(struct event_base *base, struct pool *const *pools, size_t pool_count,
-		    const struct log *log, struct watchdog **ret_watchdog)
+		    struct watchdog **ret_watchdog)
 {
 	struct watchdog *watchdog;
 	struct timeval interval;
@@ -77,7 +75,6 @@ int watchdog_create(struct event_base *base, struct pool *const *pools, size_t p
 		return err_set(-ENOMEM, "out of memory");
 	watchdog->pools = pools;
 	watchdog->pool_count = pool_count;
-	watchdog->log = log;
 	interval =
 		(struct timeval){(time_t)(usec / 3 / 1000000), (suseconds_t)(usec / 3 % 1000000)};
 	watchdog->steps = calloc(pool_count, sizeof(uint64_t));

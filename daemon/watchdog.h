@@ -11,7 +11,6 @@
 #include <stddef.h>
 
 struct event_base;
-struct log;
 struct pool;
 struct watchdog;
 
@@ -20,7 +19,7 @@ struct watchdog;
  * The pools must outlive it. 0 or -ENOMEM with a text.
  */
 int watchdog_create(struct event_base *base, struct pool *const *pools, size_t pool_count,
-		    const struct log *log, struct watchdog **ret_watchdog);
+		    struct watchdog **ret_watchdog);
 void watchdog_free(struct watchdog *watchdog);
 
 #endif

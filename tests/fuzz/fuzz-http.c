@@ -28,11 +28,11 @@ static struct http_request request;
 static void begin(void)
 {
 	the_daemon.config = &config;
-	the_daemon.events = events_create();
+	the_daemon.events = events_create(NULL);
 	the_daemon.port_stats = port_stats_create("/nonexistent");
 	the_daemon.started_ns = clock_now_ns();
 	the_daemon.ready_ms = 1;
-	events_add(the_daemon.events, EVENT_started, NULL, "fuzzing");
+	events_tell(the_daemon.events, EVENT_started, NULL, "fuzzing");
 	answers = http_answers_create(&the_daemon);
 }
 

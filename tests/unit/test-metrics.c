@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The table of statistics and what is made of it: names and units as Prometheus wants them, escaping, large
- * numbers, nothing at all; events; the process; the counters of ports.
+ * numbers, nothing at all; the process; the counters of ports.
  */
 #include <ctype.h>
 #include <inttypes.h>
@@ -17,7 +17,6 @@
 
 #include <cmocka.h>
 
-#include "events.h"
 #include "layout.h"
 #include "metrics-views.h"
 #include "metrics.h"
@@ -279,50 +278,6 @@ static void test_json_text(void **state)
 	json_decref(json);
 }
 
-/* ---- events ---- */
-
-static void test_events(void **state)
-{
-	struct events *events = events_create();
-
-	(void)state;
-	events_add(NULL, EVENT_started, NULL, "nobody listens");
-	assert_null(events_at(events, 0));
-	events_add(events, EVENT_started, NULL, "ready");
-	events_add(events, EVENT_client_left, "main", "client %u (%s)", 7u, "a\nb\x80");
-	assert_string_equal(events_at(events, 1)->text, "client 7 (a?b?)");
-	assert_string_equal(events_at(events, 1)->subject, "main");
-	assert_string_equal(events_kind_name(events_at(events, 1)->kind), "client_left");
-	/* a flood of one kind */
-	for (int i = 0; i < 1000; i++)
-		events_add(events, EVENT_key_refused, "main", "%d", i);
-	assert_int_equal(events_count(events, EVENT_key_refused), 1000);
-	assert_string_equal(events_at(events, 0)->text, "ready");
-	assert_in_range(events_at(events, 17)->number, 18, 18);
-	assert_null(events_at(events, 34)); /* 16, or twice that when a minute has just begun */
-	events_free(events);
-}
-
-/* Of each kind so many that the ring comes round. */
-static void test_events_ring(void **state)
-{
-	struct events *events = events_create();
-	size_t count = 0;
-	uint64_t first;
-
-	(void)state;
-	for (int kind = 0; kind < EVENT_KINDS; kind++)
-		for (int i = 0; i < 40; i++)
-			events_add(events, (enum event_kind)kind, NULL, "%d", i);
-	while (events_at(events, count))
-		count++;
-	assert_in_range(count, 15 * EVENT_KINDS, 256);
-	first = events_at(events, 0)->number;
-	for (size_t i = 0; i < count; i++)
-		assert_int_equal(events_at(events, i)->number, first + i);
-	events_free(events);
-}
-
 /* ---- the process ---- */
 
 static void test_process(void **state)
@@ -422,7 +377,6 @@ int main(void)
 		cmocka_unit_test(test_long_labels), cmocka_unit_test(test_large_numbers),
 		cmocka_unit_test(test_histogram),   cmocka_unit_test(test_scales),
 		cmocka_unit_test(test_accept),      cmocka_unit_test(test_json_text),
-		cmocka_unit_test(test_events),      cmocka_unit_test(test_events_ring),
 		cmocka_unit_test(test_process),     cmocka_unit_test(test_port_counters),
 	};
 

@@ -5,6 +5,7 @@
 
 #include "candidates.h"
 #include "clock.h"
+#include "events.h"
 #include "pool-fixture.h"
 #include "quiescence.h"
 #include "recycle.h"
@@ -29,8 +30,8 @@ static void swept_open(struct swept *s)
 	fixture_open(&s->f, "");
 	s->pool = s->f.pool;
 	s->time = (struct keeper_time){.now_ns = 1ull << 60, .epoch = 10};
-	assert_int_equal(recycle_create(s->pool, &s->f.log, &s->recycle), 0);
-	assert_int_equal(sweep_create(s->pool, s->recycle, &s->f.log, &s->sweep), 0);
+	assert_int_equal(recycle_create(s->pool, &s->recycle), 0);
+	assert_int_equal(sweep_create(s->pool, s->recycle, &s->sweep), 0);
 	assert_true(PAGE + 4 < s->pool->geometry.npages);
 	assert_int_equal(layout_page_state(pool_load_page_word(s->pool, 0)), LAYOUT_PAGE_INDEX);
 }
@@ -39,6 +40,7 @@ static void swept_close(struct swept *s)
 {
 	sweep_free(s->sweep);
 	recycle_free(s->recycle);
+	events_free(s->pool->events);
 	fixture_close(&s->f);
 }
 
@@ -480,6 +482,7 @@ static void test_told(void **state)
 	assert_true(stats(&h.s).waiting_ns >= 3 * G * MS);
 	assert_int_equal(pipe(fds), 0);
 	log_init(&h.s.f.log, fds[1], LOG_LEVEL_WARNING);
+	h.s.pool->events = events_create(&h.s.f.log);
 	wait_ms(&h.s, 35000); /* after 10 s, and after 20 more */
 	assert_true(read(fds[0], text, sizeof(text) - 1) > 0);
 	assert_non_null(strstr(text, "client 1 (slot 0, pid 4711 ada) has held up the sweep for 10 s"));
@@ -502,6 +505,7 @@ static void test_leak_without_death(void **state)
 	swept_open(&s);
 	assert_int_equal(pipe(fds), 0);
 	log_init(&s.f.log, fds[1], LOG_LEVEL_WARNING);
+	s.pool->events = events_create(&s.f.log);
 	sweep_through(&s);
 	page_in_use(&s, PAGE, LAYOUT_PAGE_FULL);
 	pool_client_end(s.pool, client(&s, false));
@@ -530,6 +534,7 @@ static void test_leak_of_a_pending(void **state)
 	swept_open(&s);
 	assert_int_equal(pipe(fds), 0);
 	log_init(&s.f.log, fds[1], LOG_LEVEL_WARNING);
+	s.pool->events = events_create(&s.f.log);
 	sweep_through(&s);
 	page_in_use(&s, PAGE, LAYOUT_PAGE_FULL);
 	fixture_blocks(s.pool, PAGE, CLASS, 1, 21, LAYOUT_FREE_AGED);
