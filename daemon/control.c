@@ -23,6 +23,7 @@
 #include "http.h"
 #include "keeper.h"
 #include "metrics-views.h"
+#include "metrics-write.h"
 #include "metrics.h"
 #include "pool.h"
 #include "process-stats.h"
@@ -168,15 +169,47 @@ static json_t *client(const struct pool *pool, uint32_t slot)
 	return object;
 }
 
-static void answer_clients(struct daemon *daemon, json_t *answer)
+/* client() as text: there may be very many. */
+static void write_part(struct metrics_writer *writer, const char *name, void *arg)
 {
-	json_t *array = json_array();
+	const struct metrics_client *view = arg;
 
+	if (strcmp(name, "operations") == 0 && view->reporting)
+		metrics_write_view(writer, SUBJECT_OPERATIONS, &view->telemetry, NULL, NULL);
+	else if (strcmp(name, "connection") == 0 && view->known->transport == POOL_VERBS && view->known->peer)
+		metrics_write_view(writer, SUBJECT_CONNECTION, view->known->peer, NULL, NULL);
+	else
+		metrics_write_text(writer, "null");
+}
+
+static void write_clients(const struct pool *pool, struct metrics_writer *writer, const char **inout_comma)
+{
+	struct metrics_client view;
+
+	for (uint32_t slot = 0; slot < pool->geometry.max_clients; slot++) {
+		if (pool->clients[slot].state != LAYOUT_CLIENT_LIVE)
+			continue;
+		metrics_client_view(pool, slot, &view);
+		metrics_write_text(writer, *inout_comma);
+		metrics_write_view(writer, SUBJECT_CLIENT, &view, write_part, &view);
+		*inout_comma = ",";
+	}
+}
+
+static char *clients_text(const struct daemon *daemon)
+{
+	struct metrics_writer writer = {0};
+	const char *comma = "";
+
+	metrics_write_text(&writer, "{\"schema\":1,\"clients\":[");
 	for (size_t i = 0; i < daemon->pool_count; i++)
-		for (uint32_t slot = 0; slot < daemon->pools[i]->geometry.max_clients; slot++)
-			if (daemon->pools[i]->clients[slot].state == LAYOUT_CLIENT_LIVE)
-				json_array_append_new(array, client(daemon->pools[i], slot));
-	json_object_set_new(answer, "clients", array);
+		write_clients(daemon->pools[i], &writer, &comma);
+	metrics_write_text(&writer, "]}");
+	metrics_write_end(&writer);
+	if (!writer.failed)
+		return writer.text;
+	free(writer.text);
+	return NULL;
 }
 
 static void answer_events(struct daemon *daemon, json_t *answer)
@@ -198,11 +231,12 @@ static const struct {
 	const char *name;
 	void (*answer)(struct daemon *daemon, json_t *answer);
 } questions[] = {
-	{"stats", answer_stats},   {"pools", answer_pools}, {"clients", answer_clients},
-	{"events", answer_events}, {"ping", answer_daemon}, {"version", answer_daemon},
+	{"stats", answer_stats}, {"pools", answer_pools},   {"events", answer_events},
+	{"ping", answer_daemon}, {"version", answer_daemon},
 };
 
-bool control_get(struct daemon *daemon, const char *what, json_t *answer)
+/* False: there is no such question. */
+static bool get(struct daemon *daemon, const char *what, json_t *answer)
 {
 	for (size_t i = 0; i < sizeof(questions) / sizeof(questions[0]); i++) {
 		if (strcmp(what, questions[i].name) != 0)
@@ -211,6 +245,34 @@ bool control_get(struct daemon *daemon, const char *what, json_t *answer)
 		return true;
 	}
 	return false;
+}
+
+static json_t *document(void)
+{
+	json_t *object = json_object();
+
+	json_object_set_new(object, "schema", json_integer(1));
+	return object;
+}
+
+/* Takes it over. Whatever could not be allocated in it is missing, and so the text, most likely, is NULL, too. */
+static char *document_text(json_t *object)
+{
+	char *text = json_dumps(object, METRICS_JSON_FORM);
+
+	json_decref(object);
+	return text;
+}
+
+char *control_get(struct daemon *daemon, const char *what)
+{
+	json_t *object;
+
+	if (strcmp(what, "clients") == 0)
+		return clients_text(daemon);
+	object = document();
+	(void)get(daemon, what, object);
+	return document_text(object);
 }
 
 /* ---- kill ---- */
@@ -313,7 +375,7 @@ static void answer_question(struct daemon *daemon, uint32_t uid, const json_t *a
 		control_config_show(daemon, answer); /* names files: not over HTTP */
 	else if (what && strcmp(what, "config_diff") == 0)
 		answer_diff(daemon, uid, answer);
-	else if (!what || !control_get(daemon, what, answer))
+	else if (!what || !get(daemon, what, answer))
 		answer_error(
 			answer, "EINVAL",
 			"unknown question: it is {\"get\": \"stats\"}, pools, clients, events, config, "
@@ -322,25 +384,34 @@ static void answer_question(struct daemon *daemon, uint32_t uid, const json_t *a
 			"{\"reload\": {}}");
 }
 
+static bool is_clients(const json_t *asked)
+{
+	const char *what = json_string_value(json_object_get(asked, "get"));
+
+	return what && strcmp(what, "clients") == 0 && !json_is_object(json_object_get(asked, "kill")) &&
+	       !json_is_object(json_object_get(asked, "check")) && !json_is_object(json_object_get(asked, "reload"));
+}
+
 char *control_answer(struct daemon *daemon, uint32_t uid, const char *question, size_t bytes,
 		     size_t *ret_bytes)
 {
 	json_error_t error;
 	/* Its depth is limited by jansson, its length by the packet. */
 	json_t *asked = json_loadb(question, bytes, JSON_REJECT_DUPLICATES, &error);
-	json_t *answer = json_object();
+	json_t *answer = document();
 	char *text;
 
-	json_object_set_new(answer, "schema", json_integer(1));
-	if (!json_is_object(asked))
-		answer_error(answer, "EINVAL", "the question is not a JSON object");
-	else
-		answer_question(daemon, uid, asked, answer);
-	/* Whatever could not be allocated above is missing in it, and so the text, most likely, is
-	 * NULL, too. */
-	text = json_dumps(answer, JSON_COMPACT | JSON_REAL_PRECISION(15));
+	if (is_clients(asked)) {
+		json_decref(answer);
+		text = clients_text(daemon);
+	} else {
+		if (!json_is_object(asked))
+			answer_error(answer, "EINVAL", "the question is not a JSON object");
+		else
+			answer_question(daemon, uid, asked, answer);
+		text = document_text(answer);
+	}
 	json_decref(asked);
-	json_decref(answer);
 	if (text && strlen(text) > WIRE_CONTROL_REPLY_MAX) {
 		free(text);
 		return NULL;

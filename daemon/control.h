@@ -3,16 +3,16 @@
 #ifndef TARN_DAEMON_CONTROL_H
 #define TARN_DAEMON_CONTROL_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#include <jansson.h>
-
 #include "daemon.h"
 
-/* Adds the answer to {"get": what}, which changes nothing. False: there is no such question. */
-bool control_get(struct daemon *daemon, const char *what, json_t *answer);
+/*
+ * The answer to {"get": what}, which changes nothing: stats, pools, clients, events, ping or version. Text of a JSON object that
+ * the caller frees; NULL: no memory.
+ */
+char *control_get(struct daemon *daemon, const char *what);
 
 /*
  * Answers a question, {"get": "stats"}, or does what is asked for, {"kill": {"pool": "main",

@@ -66,25 +66,31 @@ void http_answers_free(struct http_answers *answers)
 
 /* ---- bodies ---- */
 
-static void json_free(const void *text, size_t bytes, void *arg)
+static void text_free(const void *text, size_t bytes, void *arg)
 {
 	(void)bytes;
 	(void)arg;
 	free((void *)(uintptr_t)text);
 }
 
-static int json_add(struct evbuffer *to, json_t *object)
+/* Takes the text over; NULL: there was no memory for it. */
+static int text_add(struct evbuffer *to, char *text)
 {
-	char *text = json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(15));
-
-	json_decref(object);
 	if (!text)
 		return -1;
-	if (evbuffer_add_reference(to, text, strlen(text), json_free, NULL) < 0) {
+	if (evbuffer_add_reference(to, text, strlen(text), text_free, NULL) < 0) {
 		free(text);
 		return -1;
 	}
 	return evbuffer_add(to, "\n", 1);
+}
+
+static int json_add(struct evbuffer *to, json_t *object)
+{
+	char *text = json_dumps(object, METRICS_JSON_FORM);
+
+	json_decref(object);
+	return text_add(to, text);
 }
 
 static json_t *document(void)
@@ -98,13 +104,9 @@ static json_t *document(void)
 static int body_make(struct daemon *daemon, const struct endpoint *endpoint, enum metrics_format format,
 		     struct evbuffer *to)
 {
-	json_t *object;
-
 	if (endpoint->form == FORM_METRICS)
 		return metrics_scrape(daemon, format, to);
-	object = document();
-	(void)control_get(daemon, endpoint->question, object);
-	return json_add(to, object);
+	return text_add(to, control_get(daemon, endpoint->question));
 }
 
 /* The kept body, made again when it is old; NULL without memory. */

@@ -37,35 +37,37 @@ json_t *metrics_json_text(const char *text)
 
 /* ---- latencies ---- */
 
-/* The bucket's upper bound below which `share` of all counts lie; 0: no counts. */
-static uint64_t quantile(const uint64_t *buckets, double share)
+struct metrics_percentiles metrics_percentiles(const uint64_t *buckets)
 {
+	static const double shares[] = {0.5, 0.99, 0.999};
+	uint64_t got[3] = {0};
 	double total = 0, sum = 0;
+	size_t next = 0;
 
 	for (unsigned int i = 0; i < LAYOUT_LATENCY_BUCKETS; i++)
 		total += (double)buckets[i];
 	for (unsigned int i = 0; total > 0 && i < LAYOUT_LATENCY_BUCKETS; i++) {
 		sum += (double)buckets[i];
-		if (sum >= share * total)
-			return 1ull << i;
+		while (next < 3 && sum >= shares[next] * total)
+			got[next++] = 1ull << i;
 	}
-	return 0;
+	return (struct metrics_percentiles){got[0], got[1], got[2]};
 }
 
 static json_t *percentiles(const uint64_t *buckets)
 {
+	struct metrics_percentiles got = metrics_percentiles(buckets);
 	json_t *object = json_object();
 
-	json_object_set_new(object, "p50", metrics_json_u64(quantile(buckets, 0.5)));
-	json_object_set_new(object, "p99", metrics_json_u64(quantile(buckets, 0.99)));
-	json_object_set_new(object, "p999", metrics_json_u64(quantile(buckets, 0.999)));
+	json_object_set_new(object, "p50", metrics_json_u64(got.p50));
+	json_object_set_new(object, "p99", metrics_json_u64(got.p99));
+	json_object_set_new(object, "p999", metrics_json_u64(got.p999));
 	return object;
 }
 
 /* ---- members ---- */
 
-/* NULL: it is left out. */
-static json_t *member_value(const struct metrics_item *item, const struct metrics_value *value)
+json_t *metrics_json_value(const struct metrics_item *item, const struct metrics_value *value)
 {
 	switch (item->kind) {
 	case METRICS_NUMBER:
@@ -121,7 +123,7 @@ void metrics_json(json_t *object, const struct metrics_row *row)
 		if (!member)
 			continue;
 		outer = outer_object(object, &member);
-		value = member_value(&items[i], &row->values[i]);
+		value = metrics_json_value(&items[i], &row->values[i]);
 		if (value)
 			json_object_set_new_nocheck(outer, member, value); /* the table is ASCII */
 	}

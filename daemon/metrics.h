@@ -104,6 +104,16 @@ void metrics_label(struct metrics_row *row, const char *name, const char *value)
 
 /* ---- JSON ---- */
 
+#define METRICS_JSON_FORM (JSON_COMPACT | JSON_REAL_PRECISION(15)) /* of json_dumps() */
+
+struct metrics_percentiles {
+	uint64_t p50, p99, p999;
+};
+
+/* The bucket's upper bounds below which that share of all counts lies; 0: no counts. */
+struct metrics_percentiles metrics_percentiles(const uint64_t *buckets);
+/* One value; NULL: it is left out. */
+json_t *metrics_json_value(const struct metrics_item *item, const struct metrics_value *value);
 /* Sets the row's members; PARTs are the caller's. */
 void metrics_json(json_t *object, const struct metrics_row *row);
 /* The same from a view. */

@@ -19,6 +19,7 @@
 
 #include "layout.h"
 #include "metrics-views.h"
+#include "metrics-write.h"
 #include "metrics.h"
 #include "port-stats.h"
 #include "process-stats.h"
@@ -278,6 +279,76 @@ static void test_json_text(void **state)
 	json_decref(json);
 }
 
+static const struct metrics_value *value_for(const struct metrics_item *item, unsigned round, struct metrics_value *value)
+{
+	static const char *const texts[] = {"plain", "a\"\\\n\x7f", "\xff bad", "\xc3\xa4", "", NULL};
+	static const uint64_t numbers[] = {0, 7, 4200000000, INT64_MAX, UINT64_MAX, 10};
+	static uint64_t buckets[LAYOUT_LATENCY_BUCKETS];
+
+	*value = (struct metrics_value){.known = round != 1, {.number = numbers[round]}};
+	for (unsigned i = 0; i < LAYOUT_LATENCY_BUCKETS; i++)
+		buckets[i] = (uint64_t)i * round * 1000000007 % 1000;
+	if (item->kind == METRICS_TEXT)
+		value->text = texts[round];
+	else if (item->kind == METRICS_BUCKETS)
+		value->buckets = buckets;
+	else if (item->kind == METRICS_REAL)
+		value->real = 0.1 * round;
+	return value;
+}
+
+/* The text that is written at once is that of the object, for every subject and kind of value. */
+static void test_write(void **state)
+{
+	struct metrics_row row;
+	unsigned kinds = 0;
+
+	(void)state;
+	for (int subject = 0; subject < METRICS_SUBJECT_COUNT; subject++)
+		for (unsigned round = 0; round < 6; round++) {
+			struct metrics_writer writer = {0};
+			json_t *object = json_object();
+			size_t count;
+			const struct metrics_item *items = metrics_items((enum metrics_subject)subject, &count);
+			char *text;
+
+			row.subject = (enum metrics_subject)subject;
+			for (size_t i = 0; i < count; i++) {
+				value_for(&items[i], round, &row.values[i]);
+				kinds |= 1u << items[i].kind;
+			}
+			metrics_json(object, &row);
+			text = json_dumps(object, METRICS_JSON_FORM);
+			metrics_write_row(&writer, &row, NULL, NULL);
+			metrics_write_end(&writer);
+			assert_false(writer.failed);
+			assert_string_equal(writer.text, text);
+			free(writer.text);
+			free(text);
+			json_decref(object);
+		}
+	assert_int_equal(kinds, (1u << (METRICS_PART + 1)) - 1);
+}
+
+static void write_seven(struct metrics_writer *writer, const char *name, void *arg)
+{
+	metrics_write_text(writer, strcmp(name, arg) == 0 ? "7" : "null");
+}
+
+static void test_write_parts(void **state)
+{
+	struct metrics_row row = {.subject = SUBJECT_CLIENT};
+	struct metrics_writer writer = {0};
+	char name[] = "operations";
+
+	(void)state;
+	metrics_write_row(&writer, &row, write_seven, name);
+	metrics_write_end(&writer);
+	assert_non_null(strstr(writer.text, "\"connection\":null,"));
+	assert_non_null(strstr(writer.text, ",\"operations\":7}"));
+	free(writer.text);
+}
+
 /* ---- the process ---- */
 
 static void test_process(void **state)
@@ -377,6 +448,8 @@ int main(void)
 		cmocka_unit_test(test_long_labels), cmocka_unit_test(test_large_numbers),
 		cmocka_unit_test(test_histogram),   cmocka_unit_test(test_scales),
 		cmocka_unit_test(test_accept),      cmocka_unit_test(test_json_text),
+		cmocka_unit_test(test_write),
+		cmocka_unit_test(test_write_parts),
 		cmocka_unit_test(test_process),     cmocka_unit_test(test_port_counters),
 	};
 
