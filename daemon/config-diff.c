@@ -54,8 +54,7 @@ static int add_section(struct config_changes *changes, enum config_section secti
 {
 	struct config_change change = {.section = section,
 				       .action = action,
-				       .restart = section == CONFIG_SECTION_POOL ||
-						  section == CONFIG_SECTION_HTTP,
+				       .restart = section == CONFIG_SECTION_POOL,
 				       .line = line,
 				       .from = strdup(from),
 				       .to = strdup(to)};
@@ -186,20 +185,17 @@ static int listens_merge(const struct config *running, struct config *next,
 
 /* ---- HTTP ---- */
 
-/* A section that is new or gone waits for a restart; without one all keys have their defaults. */
+/* Without the section all keys have their defaults. */
 static int http_merge(const struct config *running, struct config *next,
 		      struct config_changes *changes)
 {
-	const struct config_http *was = &running->http;
-	struct config_http *is = &next->http;
-	int rc;
+	const struct config_http *was = &running->http, *is = &next->http;
 
 	if (!was->line == !is->line)
-		return keys_merge(CONFIG_SECTION_HTTP, "", false, was, is, changes);
-	rc = add_section(changes, CONFIG_SECTION_HTTP, "", is->line ? CONFIG_ADDED : CONFIG_REMOVED,
-			 is->line, "", "");
-	is->line = was->line;
-	return rc < 0 ? rc : keys_keep(CONFIG_SECTION_HTTP, was, is);
+		return keys_merge(CONFIG_SECTION_HTTP, "", false, was, &next->http, changes);
+	if (is->line)
+		return add_section(changes, CONFIG_SECTION_HTTP, "", CONFIG_ADDED, is->line, "", is->listen.text);
+	return add_section(changes, CONFIG_SECTION_HTTP, "", CONFIG_REMOVED, 0, was->listen.text, "");
 }
 
 /* ---- pools ---- */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The sockets of [http] listen: bound before the pools are made, so that a port that is taken is said at once,
- * and listened on when all is ready. Main thread. Next to read: http.c.
+ * and listened on when all is ready. In a reload new ones are bound and opened beside those that serve, and an address that is in
+ * both keeps its socket. Main thread. Next to read: http.c, reload-http.c.
  */
 #include <errno.h>
 #include <netinet/in.h>
@@ -19,6 +20,9 @@
 #define RETRY_USEC 100000 /* when no socket could be accepted */
 
 struct http_listener {
+	struct http_listeners *of;
+	struct config_address address; /* as in the configuration, with its port */
+	uint16_t port;                 /* which it has */
 	int fd; /* -1: evconnlistener has it, or none */
 	char text[80];
 	struct evconnlistener *listener;
@@ -26,11 +30,10 @@ struct http_listener {
 
 struct http_listeners {
 	const struct log *log;
-	struct http_listener all[HTTP_ADDRESSES_MAX];
+	struct http_listener *all[HTTP_ADDRESSES_MAX];
 	size_t count;
 	struct event *retry;
-	void (*on_accept)(void *arg, int fd);
-	void *arg;
+	struct http_listeners_to to;
 };
 
 /* ---- addresses ---- */
@@ -60,15 +63,15 @@ bool http_address_local(const struct config_address *address)
 	return strncmp(address->host, "127.", 4) == 0 || strcmp(address->host, "::1") == 0;
 }
 
-static void address_text(const struct sockaddr_storage *socket_address, const struct config_address *address,
-			 char *text, size_t bytes)
+static void port_fill(struct http_listener *listener, const struct sockaddr_storage *socket_address)
 {
+	const struct config_address *address = &listener->address;
 	const struct sockaddr_in *in = (const void *)socket_address;
 	const struct sockaddr_in6 *in6 = (const void *)socket_address;
-	unsigned port = ntohs(address->family == AF_INET6 ? in6->sin6_port : in->sin_port);
 
-	snprintf(text, bytes, address->family == AF_INET6 ? "[%s%s%s]:%u" : "%s%s%s:%u", address->host,
-		 address->scope[0] ? "%" : "", address->scope, port);
+	listener->port = ntohs(address->family == AF_INET6 ? in6->sin6_port : in->sin_port);
+	snprintf(listener->text, sizeof(listener->text), address->family == AF_INET6 ? "[%s%s%s]:%u" : "%s%s%s:%u", address->host,
+		 address->scope[0] ? "%" : "", address->scope, listener->port);
 }
 
 static const char *bind_advice(int error)
@@ -91,15 +94,16 @@ static int bind_failed(int error, const char *text)
 	return err_set(-error, "%s: %s: %s", text, strerrordesc_np(error), bind_advice(error));
 }
 
-static int bind_one(struct http_listener *listener, const struct config_address *address)
+static int bind_socket(struct http_listener *listener)
 {
+	const struct config_address *address = &listener->address;
 	struct sockaddr_storage where;
 	socklen_t bytes = address->family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
-	int one = 1, rc = config_address_socket(address, address->has_port ? address->port : HTTP_PORT, &where);
+	int one = 1, rc = config_address_socket(address, address->port, &where);
 
 	if (rc < 0)
 		return rc;
-	address_text(&where, address, listener->text, sizeof(listener->text));
+	port_fill(listener, &where);
 	listener->fd = socket(address->family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	if (listener->fd < 0)
 		return bind_failed(errno, listener->text);
@@ -114,40 +118,115 @@ static int bind_one(struct http_listener *listener, const struct config_address 
 	}
 	bytes = sizeof(where);
 	if (getsockname(listener->fd, (struct sockaddr *)&where, &bytes) == 0)
-		address_text(&where, address, listener->text, sizeof(listener->text));
+		port_fill(listener, &where);
 	return 0;
 }
 
-int http_listeners_bind(const struct config *config, const struct log *log, struct http_listeners **ret_listeners)
+static void listener_free(struct http_listener *listener)
 {
-	struct http_listeners *listeners = calloc(1, sizeof(*listeners));
-	const struct config_http *http = &config->http;
-	struct config_address address;
-	int rc = 0;
+	if (listener->listener)
+		evconnlistener_free(listener->listener);
+	if (listener->fd >= 0)
+		close(listener->fd);
+	free(listener);
+}
 
-	if (!listeners)
+static int listener_bind_one(struct http_listeners *of, const struct config_address *address,
+			     struct http_listener **ret_listener)
+{
+	struct http_listener *listener = calloc(1, sizeof(*listener));
+	int rc;
+
+	if (!listener)
 		return err_set(-ENOMEM, "out of memory");
-	listeners->log = log;
-	for (size_t i = 0; i < HTTP_ADDRESSES_MAX && rc == 0; i++) {
-		rc = http_address(http, i, &address);
-		if (rc == 0)
-			rc = bind_one(&listeners->all[listeners->count], &address);
+	listener->of = of;
+	listener->fd = -1;
+	listener->address = *address;
+	rc = bind_socket(listener);
+	if (rc < 0) {
+		listener_free(listener);
+		return rc;
+	}
+	*ret_listener = listener;
+	return 0;
+}
+
+static struct http_listener *find(struct http_listener *const *all, size_t count, const struct config_address *address)
+{
+	for (size_t i = 0; i < count; i++) {
+		const struct config_address *has = &all[i]->address;
+
+		if ((has->port == address->port || all[i]->port == address->port) && strcmp(has->host, address->host) == 0 &&
+		    strcmp(has->scope, address->scope) == 0)
+			return all[i];
+	}
+	return NULL;
+}
+
+static bool is_in(struct http_listener *const *all, size_t count, const struct http_listener *listener)
+{
+	for (size_t i = 0; i < count; i++)
+		if (all[i] == listener)
+			return true;
+	return false;
+}
+
+/* The socket that has the port is this daemon's own, and is closed only when nothing can fail any more. */
+static int port_failed(int rc, const struct http_listeners *listeners, const struct config_address *address)
+{
+	for (size_t i = 0; rc == -EADDRINUSE && i < listeners->count; i++)
+		if (listeners->all[i]->port == address->port)
+			return err_set(rc,
+				       "port %u: the running tarnd has it at %s: name another port, or remove that "
+				       "address by a reload of its own before",
+				       address->port, listeners->all[i]->text);
+	return rc;
+}
+
+/* The i-th address of the configuration: the socket that is there, or a new one. -ENOENT: there are no more. */
+static int prepare_one(struct http_listeners *listeners, const struct config_http *http, size_t i,
+		       struct http_listeners_plan *plan)
+{
+	struct http_listener **at = &plan->all[plan->count];
+	struct config_address address;
+	int rc = http_address(http, i, &address);
+
+	if (rc < 0)
+		return rc;
+	address.port = address.has_port ? address.port : HTTP_PORT;
+	*at = find(listeners->all, listeners->count, &address);
+	if (find(plan->all, plan->count, &address) || is_in(plan->all, plan->count, *at))
+		return 0; /* named twice */
+	if (!*at) {
+		rc = listener_bind_one(listeners, &address, at);
 		/* who has not asked for ::1 does not miss it on a host without IPv6 */
 		if ((rc == -EADDRNOTAVAIL || rc == -EAFNOSUPPORT) && !http->listen.line && i > 0) {
-			log_info(log, "no statistics at %s: this host has no IPv6",
-				 listeners->all[listeners->count].text);
-			rc = 0;
-			continue;
+			log_info(listeners->log, "no statistics at %s: this host has no IPv6", address.host);
+			return 0;
 		}
-		listeners->count += rc == 0;
+		if (rc < 0)
+			return port_failed(rc, listeners, &address);
 	}
+	plan->count++;
+	return 0;
+}
+
+int http_listeners_prepare(struct http_listeners *listeners, const struct config *config,
+			   struct http_listeners_plan *ret_plan)
+{
+	const struct config_http *http = &config->http;
+	struct http_listeners_plan plan = {.count = 0};
+	int rc = 0;
+
+	for (size_t i = 0; i < HTTP_ADDRESSES_MAX && rc == 0; i++)
+		rc = prepare_one(listeners, http, i, &plan);
 	if (rc < 0 && rc != -ENOENT) {
 		rc = err_set(rc, "%s:%u: [http] listen = %s: %s", config->file,
 			     http->listen.line ? http->listen.line : http->line, http->listen.text, err_text());
-		http_listeners_close(listeners);
+		http_listeners_undo(listeners, &plan);
 		return rc;
 	}
-	*ret_listeners = listeners;
+	*ret_plan = plan;
 	return 0;
 }
 
@@ -156,22 +235,22 @@ int http_listeners_bind(const struct config *config, const struct log *log, stru
 static void on_connection(struct evconnlistener *listener, evutil_socket_t fd, struct sockaddr *address, int bytes,
 			  void *arg)
 {
-	struct http_listeners *listeners = arg;
+	struct http_listener *of = arg;
 
 	(void)listener;
 	(void)address;
 	(void)bytes;
-	listeners->on_accept(listeners->arg, fd);
+	of->of->to.on_accept(of->of->to.arg, of, fd);
 }
 
 /* No descriptor is left, or no memory: without a pause the loop would ask again and again. */
 static void on_failure(struct evconnlistener *listener, void *arg)
 {
-	struct http_listeners *listeners = arg;
+	struct http_listeners *listeners = ((struct http_listener *)arg)->of;
 
 	(void)listener;
 	for (size_t i = 0; i < listeners->count; i++)
-		evconnlistener_disable(listeners->all[i].listener);
+		evconnlistener_disable(listeners->all[i]->listener);
 	event_add(listeners->retry, &(struct timeval){.tv_usec = RETRY_USEC});
 }
 
@@ -182,43 +261,85 @@ static void on_retry(evutil_socket_t fd, short what, void *arg)
 	(void)fd;
 	(void)what;
 	for (size_t i = 0; i < listeners->count; i++)
-		evconnlistener_enable(listeners->all[i].listener);
+		evconnlistener_enable(listeners->all[i]->listener);
 }
 
-int http_listeners_open(struct http_listeners *listeners, struct event_base *base, void (*on_accept)(void *arg, int fd),
-			void *arg)
+/* Nobody is accepted before the loop goes on. */
+static int open_one(struct http_listener *one, struct event_base *base)
 {
-	listeners->on_accept = on_accept;
-	listeners->arg = arg;
-	listeners->retry = evtimer_new(base, on_retry, listeners);
-	if (!listeners->retry)
-		return err_set(-ENOMEM, "no memory for a timer");
-	for (size_t i = 0; i < listeners->count; i++) {
-		struct http_listener *one = &listeners->all[i];
-
-		errno = 0;
-		one->listener = evconnlistener_new(base, on_connection, listeners,
-						   LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC, BACKLOG, one->fd);
-		if (!one->listener)
-			return bind_failed(errno ? errno : ENOMEM, one->text);
-		one->fd = -1;
-		evconnlistener_set_error_cb(one->listener, on_failure);
-		log_notice(listeners->log, "statistics over HTTP at %s", one->text);
-	}
+	errno = 0;
+	one->listener = evconnlistener_new(base, on_connection, one, LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC, BACKLOG,
+					   one->fd);
+	if (!one->listener)
+		return bind_failed(errno ? errno : ENOMEM, one->text);
+	one->fd = -1;
+	evconnlistener_set_error_cb(one->listener, on_failure);
 	return 0;
 }
 
-void http_listeners_close(struct http_listeners *listeners)
+int http_listeners_open(const struct http_listeners_plan *plan, struct event_base *base)
+{
+	int rc = 0;
+
+	for (size_t i = 0; i < plan->count && rc == 0; i++)
+		if (!plan->all[i]->listener)
+			rc = open_one(plan->all[i], base);
+	return rc;
+}
+
+void http_listeners_undo(const struct http_listeners *listeners, struct http_listeners_plan *plan)
+{
+	for (size_t i = 0; i < plan->count; i++)
+		if (!is_in(listeners->all, listeners->count, plan->all[i]))
+			listener_free(plan->all[i]);
+	plan->count = 0;
+}
+
+void http_listeners_commit(struct http_listeners *listeners, struct http_listeners_plan *plan)
+{
+	struct http_listeners was = *listeners;
+
+	memcpy(listeners->all, plan->all, sizeof(listeners->all));
+	listeners->count = plan->count;
+	plan->count = 0;
+	for (size_t i = 0; i < listeners->count; i++)
+		if (!is_in(was.all, was.count, listeners->all[i]))
+			log_notice(listeners->log, "statistics over HTTP at %s", listeners->all[i]->text);
+	for (size_t i = 0; i < was.count; i++) {
+		if (is_in(listeners->all, listeners->count, was.all[i]))
+			continue;
+		log_notice(listeners->log, "no more statistics over HTTP at %s", was.all[i]->text);
+		listeners->to.on_gone(listeners->to.arg, was.all[i]);
+		listener_free(was.all[i]);
+	}
+}
+
+/* ---- all of it ---- */
+
+int http_listeners_create(struct event_base *base, const struct log *log, const struct http_listeners_to *to,
+			  struct http_listeners **ret_listeners)
+{
+	struct http_listeners *listeners = calloc(1, sizeof(*listeners));
+
+	if (!listeners)
+		return err_set(-ENOMEM, "out of memory");
+	listeners->log = log;
+	listeners->to = *to;
+	listeners->retry = evtimer_new(base, on_retry, listeners);
+	if (!listeners->retry) {
+		free(listeners);
+		return err_set(-ENOMEM, "no memory for a timer");
+	}
+	*ret_listeners = listeners;
+	return 0;
+}
+
+void http_listeners_free(struct http_listeners *listeners)
 {
 	if (!listeners)
 		return;
-	for (size_t i = 0; i < listeners->count; i++) {
-		if (listeners->all[i].listener)
-			evconnlistener_free(listeners->all[i].listener);
-		else
-			close(listeners->all[i].fd);
-	}
-	if (listeners->retry)
-		event_free(listeners->retry);
+	for (size_t i = 0; i < listeners->count; i++)
+		listener_free(listeners->all[i]);
+	event_free(listeners->retry);
 	free(listeners);
 }

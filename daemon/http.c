@@ -39,6 +39,7 @@ enum connection_state {
 struct connection {
 	TAILQ_ENTRY(connection) link;
 	struct http *http;
+	const struct http_listener *at; /* where it came in; NULL: a reload has removed that */
 	struct bufferevent *bev;
 	struct event *deadline;
 	enum connection_state state;
@@ -52,6 +53,7 @@ struct connection {
 struct http {
 	struct daemon *daemon;
 	struct http_listeners *listeners;
+	struct http_listeners_plan opening; /* between http_bind() and http_open() */
 	struct http_tls *tls; /* NULL: none */
 	struct http_token token;
 	struct http_answers *answers;
@@ -226,7 +228,7 @@ static struct connection *connection_new(struct http *http, int fd)
 }
 
 /* http-listen.c: somebody has come. */
-static void on_accept(void *arg, int fd)
+static void on_accept(void *arg, const struct http_listener *at, int fd)
 {
 	struct http *http = arg;
 	struct connection *connection;
@@ -242,6 +244,7 @@ static void on_accept(void *arg, int fd)
 		close(fd);
 		return;
 	}
+	connection->at = at;
 	connection->refused = full;
 	connection->close = full;
 	connection->local = !http->tls;
@@ -253,6 +256,23 @@ static void on_accept(void *arg, int fd)
 	bufferevent_setwatermark(connection->bev, EV_READ, 0, HTTP_HEAD_MAX + 16);
 	bufferevent_enable(connection->bev, EV_READ | EV_WRITE);
 	deadline_set(connection, full ? CLOSE_SECONDS : REQUEST_SECONDS);
+}
+
+/* The same: an address is no more. Who has asked there gets an answer. */
+static void on_gone(void *arg, const struct http_listener *at)
+{
+	struct http *http = arg;
+	struct connection *connection = TAILQ_FIRST(&http->connections), *next;
+
+	for (; connection; connection = next) {
+		next = TAILQ_NEXT(connection, link);
+		if (connection->at != at)
+			continue;
+		connection->at = NULL;
+		connection->close = true;
+		if (connection->idle && evbuffer_get_length(bufferevent_get_input(connection->bev)) == 0)
+			connection_free(connection);
+	}
 }
 
 /* ---- all of it ---- */
@@ -315,12 +335,15 @@ int http_bind(struct daemon *daemon, const struct config *config, struct http **
 		return err_set(-ENOMEM, "out of memory");
 	}
 	http->daemon = daemon;
-	http->max_connections = (uint64_t)config->http.max_connections.number;
+	http_config_use(http, config);
 	TAILQ_INIT(&http->connections);
 	http_secrets_use(http, &secrets);
 	http->answers = http_answers_create(daemon);
-	rc = http->answers ? http_listeners_bind(config, daemon->log, &http->listeners)
+	rc = http->answers ? http_listeners_create(daemon->base, daemon->log,
+						   &(struct http_listeners_to){on_accept, on_gone, http}, &http->listeners)
 			   : err_set(-ENOMEM, "out of memory");
+	if (rc == 0)
+		rc = http_listeners_prepare(http->listeners, config, &http->opening);
 	if (rc < 0) {
 		http_close(http);
 		return rc;
@@ -331,7 +354,21 @@ int http_bind(struct daemon *daemon, const struct config *config, struct http **
 
 int http_open(struct http *http)
 {
-	return http_listeners_open(http->listeners, http->daemon->base, on_accept, http);
+	int rc = http_listeners_open(&http->opening, http->daemon->base);
+
+	if (rc == 0)
+		http_listeners_commit(http->listeners, &http->opening);
+	return rc;
+}
+
+struct http_listeners *http_listeners(struct http *http)
+{
+	return http->listeners;
+}
+
+void http_config_use(struct http *http, const struct config *config)
+{
+	http->max_connections = (uint64_t)config->http.max_connections.number;
 }
 
 void http_close(struct http *http)
@@ -340,7 +377,9 @@ void http_close(struct http *http)
 
 	if (!http)
 		return;
-	http_listeners_close(http->listeners);
+	if (http->listeners)
+		http_listeners_undo(http->listeners, &http->opening);
+	http_listeners_free(http->listeners);
 	while ((connection = TAILQ_FIRST(&http->connections)))
 		connection_free(connection);
 	http_answers_free(http->answers);

@@ -40,6 +40,10 @@ int http_bind(struct daemon *daemon, const struct config *config, struct http **
 int http_open(struct http *http);
 /* All listeners and connections, at once; another http_bind() may follow. NULL is fine. */
 void http_close(struct http *http);
+/* For reload-http.c. */
+struct http_listeners *http_listeners(struct http *http);
+/* What else [http] says is this from now on. */
+void http_config_use(struct http *http, const struct config *config);
 /*
  * A reload: reads and checks certificate, key and token; nothing without [http]. 0, or a negative code with a
  * text that begins with file and line.

@@ -4,7 +4,7 @@
  * and compared, new listeners are opened; a failure drops it all. Then, in the same turn of the
  * main loop, all that can not fail: pointers change to the new structs, and who has lost its rights
  * is cut off. Main thread; it waits for nothing but the files. Next: config-diff.c for what may
- * change, reload-listen.c, reload-keys.c and http.c for how, control-config.c for who asks.
+ * change, reload-listen.c, reload-keys.c and reload-http.c for how, control-config.c for who asks.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -14,12 +14,12 @@
 #include "config-check.h"
 #include "err.h"
 #include "events.h"
-#include "http.h"
 #include "keeper.h"
 #include "log.h"
 #include "pool.h"
 #include "quota.h"
 #include "reload.h"
+#include "reload-http.h"
 #include "reload-listen.h"
 #include "service.h"
 
@@ -29,7 +29,7 @@ struct plan {
 	struct config *next;
 	struct auth_keys *keys; /* by the pools */
 	struct quota **quotas;  /* theirs, where keys are others; then NULL when they are in use */
-	struct http_secrets http;
+	struct reload_http http;
 	struct reload_listen listen;
 };
 
@@ -96,21 +96,34 @@ static int keys_prepare(const struct daemon *daemon, struct plan *plan,
 	return report->errors.count ? -EINVAL : 0;
 }
 
-static int http_prepare(const struct daemon *daemon, struct plan *plan,
-			struct reload_report *report)
+static int http_prepare(struct daemon *daemon, struct plan *plan, struct reload_report *report)
 {
-	if (!daemon->http)
-		return 0;
-	if (http_secrets_load(plan->next, &plan->http) < 0) {
+	if (reload_http_prepare(daemon, plan->next, &plan->http) < 0) {
 		config_error(&report->errors, "%s", err_text());
 		return -EINVAL;
 	}
-	report->http_changed = !http_secrets_same(daemon->http, &plan->http);
+	report->http_changed = plan->http.secrets_changed;
 	return 0;
 }
 
+/* After all else that can fail: somebody may be connected from then on, if only for a moment. */
+static int listeners_prepare(struct daemon *daemon, struct plan *plan, struct reload_report *report)
+{
+	int rc = reload_listen_prepare(daemon, plan->next, &report->errors, &plan->listen);
+
+	if (rc == 0) {
+		rc = reload_http_open(&plan->http);
+		if (rc < 0)
+			config_error(&report->errors, "%s:%u: [http] listen: %s", daemon->config->file,
+				     plan->next->http.line, err_text());
+	}
+	if (rc < 0)
+		reload_listen_undo(&plan->listen);
+	return rc;
+}
+
 /* All that is read. */
-static int files_prepare(const struct daemon *daemon, struct plan *plan,
+static int files_prepare(struct daemon *daemon, struct plan *plan,
 			 struct reload_report *report)
 {
 	int rc = config_prepare(daemon, plan, report);
@@ -128,7 +141,7 @@ static void plan_drop(const struct daemon *daemon, struct plan *plan)
 		quota_free(plan->quotas[i]);
 	free(plan->keys);
 	free(plan->quotas);
-	http_secrets_free(&plan->http);
+	reload_http_undo(&plan->http);
 	config_free(plan->next);
 }
 
@@ -166,8 +179,7 @@ static void commit(struct daemon *daemon, struct plan *plan, struct reload_repor
 
 	reload_listen_clients(&plan->listen);
 	pools_commit(daemon, plan, report);
-	if (daemon->http)
-		http_secrets_use(daemon->http, &plan->http);
+	reload_http_commit(&plan->http);
 	daemon->config = next;
 	reload_listen_commit(&plan->listen, was);
 	plan->next = daemon->reloaded; /* to be dropped; NULL: what ran was main.c's */
@@ -268,11 +280,8 @@ int reload(struct daemon *daemon, struct reload_report *ret_report)
 	service_reloading();
 	err_clear();
 	rc = files_prepare(daemon, &plan, &report);
-	if (rc == 0) {
-		rc = reload_listen_prepare(daemon, plan.next, &report.errors, &plan.listen);
-		if (rc < 0)
-			reload_listen_undo(&plan.listen);
-	}
+	if (rc == 0)
+		rc = listeners_prepare(daemon, &plan, &report);
 	if (rc == 0) {
 		commit(daemon, &plan, &report);
 		log_and_set_level(daemon, &report);

@@ -21,7 +21,7 @@ struct reload_report {
 	struct config_changes changes;
 	struct reload_keys *keys; /* by the daemon's pools; NULL: it has not come that far */
 	size_t pool_count;
-	bool http_changed; /* the certificate or the token in the files that [http] names */
+	bool http_changed; /* the certificate or the token in the files that [http] names, which serves already */
 	uint32_t clients_cut;
 	/* It has taken of the main loop: as the clock goes, and of the CPU; a busy machine is the difference. */
 	uint64_t ns, cpu_ns;

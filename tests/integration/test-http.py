@@ -5,6 +5,7 @@
 import datetime
 import json
 import os
+import re
 import resource
 import shutil
 import socket
@@ -459,7 +460,8 @@ def test_reload_of_certificate_and_token():
         # expired: said, and the old one stays
         shutil.copy(expired, used), shutil.copy(expired_key, used_key)
         reload("refused")
-        assert "expired on" in tarnd.log()
+        said = tarnd.log().splitlines()[-1]
+        assert re.search(rf"reload refused: everything stays as it was: {tarnd.config}:\d+: \[http\] certificate {used}: expired on", said), said
         assert ask(port, "/v1/stats", tls=tls, **good).status == 200
         # a key that is not the certificate's
         shutil.copy(pem, used)
@@ -523,7 +525,7 @@ def test_reload_refused_as_a_whole():
 
 
 def test_reload_of_the_section():
-    """TLS comes and goes; addresses, and the section as a whole, stay until a restart."""
+    """TLS comes and goes, and so does the section as a whole."""
     with daemon() as tarnd:
         pem, key = certificate(tarnd.folder, "good", 10)
         port = port_of(tarnd)
@@ -539,30 +541,83 @@ def test_reload_of_the_section():
         # half of it is an error
         rewritten(tarnd, lambda _: plain + f"certificate = {pem}\n")
         assert "needs private_key, too" in tarnd.tarn("reload", check=1).stderr.decode()
-        # another address, and none
-        rewritten(tarnd, lambda _: plain.replace("127.0.0.1:0", "127.0.0.1:1"))
-        assert "[http] listen = 127.0.0.1:1 needs a restart" in tarnd.tarn("reload").stdout.decode()
-        assert ask(port, "/healthz").status == 200
+        # none, and again
         rewritten(tarnd, lambda _: plain.replace(HTTP, ""))
-        assert "[http] removed: needs a restart" in tarnd.tarn("reload").stdout.decode()
-        assert ask(port, "/healthz").status == 200
-        rewritten(tarnd, lambda _: plain)
-        assert "nothing has changed" in tarnd.tarn("reload").stdout.decode()
-    with daemon(more="") as tarnd:
-        rewritten(tarnd, lambda text: text + HTTP + "token_file = /nothing\n")
-        assert "[http] added: needs a restart" in tarnd.tarn("reload").stdout.decode()
+        assert "[http] removed: 127.0.0.1:0" in tarnd.tarn("reload").stdout.decode()
+        assert refused_connection(port) and stats_of(tarnd)["http"] is None
+        rewritten(tarnd, lambda _: plain + "token_file = /nothing\n")
+        assert "/nothing" in tarnd.tarn("reload", check=1).stderr.decode()
         assert stats_of(tarnd)["http"] is None
-    # addresses that stay until a restart, and secrets that do not, have to fit
-    with daemon(more="", ready=False) as tarnd:
-        pem, key = certificate(tarnd.folder, "good", 10)
-        token = write(tarnd.folder, "token", "0123456789abcdef0123\n")
-        secured(tarnd, pem, key, token, listen="0.0.0.0:0")
-        tarnd.start()
-        port = port_of(tarnd, "0.0.0.0")
-        rewritten(tarnd, lambda text: text[: text.index("[http]")] + HTTP)
-        refused = tarnd.tarn("reload", check=1).stderr.decode()
-        assert "0.0.0.0 is not on loopback" in refused and "not together with what stays" in refused, refused
-        assert ask(port, "/v1/stats", tls=trust(pem)).status == 401
+        rewritten(tarnd, lambda _: plain)
+        assert "[http] added: 127.0.0.1:0" in tarnd.tarn("reload").stdout.decode()
+        assert ask(port_of(tarnd), "/healthz").status == 200
+        assert "nothing has changed" in tarnd.tarn("reload").stdout.decode()
+
+
+def refused_connection(port, host="127.0.0.1"):
+    try:
+        socket.create_connection((host, port)).close()
+    except ConnectionRefusedError:
+        return True
+    return False
+
+
+def listen_at(tarnd, *addresses, check=0, verb=("reload",)):
+    """Another [http] listen, and a reload: what it says."""
+    rewritten(tarnd, lambda text: re.sub(r"(?m)(?<=\[http\]\n)listen = .*", "listen = " + ", ".join(addresses), text))
+    result = tarnd.tarn(*verb, check=check)
+    return (result.stderr if check else result.stdout).decode()
+
+
+def healthz(sock):
+    sock.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    return sock.recv(1000).startswith(b"HTTP/1.1 200")
+
+
+def test_reload_of_addresses():
+    """Addresses come and go; connections of those that stay go on, idle ones of those that go end."""
+    with daemon() as tarnd:
+        first = port_of(tarnd)
+        with socket.create_connection(("127.0.0.1", first)) as kept:
+            assert healthz(kept)
+            said = listen_at(tarnd, "127.0.0.1:0", "127.0.0.2:0")
+            assert "[http] listen = 127.0.0.1:0, 127.0.0.2:0 (was 127.0.0.1:0)" in said, said
+            second = port_of(tarnd, "127.0.0.2")
+            assert healthz(kept) and ask(first, "/healthz").status == 200
+            with socket.create_connection(("127.0.0.2", second)) as goes:
+                assert healthz(goes)
+                listen_at(tarnd, "127.0.0.3:0", f"127.0.0.1:{first}")
+                assert goes.recv(1) == b"" and refused_connection(second, "127.0.0.2")
+            third = port_of(tarnd, "127.0.0.3")
+            assert healthz(kept) and ask(third, "/healthz", host="127.0.0.3").status == 200
+            assert f"no more statistics over HTTP at 127.0.0.2:{second}" in tarnd.log()
+            # the kept one goes at last
+            listen_at(tarnd, "127.0.0.3:0")
+            assert kept.recv(1) == b"" and refused_connection(first)
+            assert ask(third, "/healthz", host="127.0.0.3").status == 200
+
+
+def test_reload_of_addresses_is_refused():
+    """A port that is taken: the whole file is refused with its line, and what serves goes on."""
+    with daemon() as tarnd, socket.create_server(("127.0.0.1", 0)) as taken:
+        port, busy = port_of(tarnd), taken.getsockname()[1]
+        with socket.create_connection(("127.0.0.1", port)) as kept:
+            assert healthz(kept)
+            for verb in (("config", "diff"), ("reload",)):
+                said = listen_at(tarnd, "127.0.0.2:0", f"127.0.0.1:{busy}", check=1, verb=verb)
+                with open(tarnd.config) as file:
+                    line = file.read().splitlines().index(f"listen = 127.0.0.2:0, 127.0.0.1:{busy}") + 1
+                assert f"{tarnd.config}:{line}: [http] listen = " in said, said
+                assert f"127.0.0.1:{busy}: Address already in use: another program has this port" in said, said
+                assert healthz(kept) and ask(port, "/healthz").status == 200
+            assert "HTTP at 127.0.0.2" not in tarnd.log()
+            # its own port, at all addresses: it can not be had before the other one is closed
+            pem, key = certificate(tarnd.folder, "good", 10)
+            token = write(tarnd.folder, "token", "0123456789abcdef0123\n")
+            rewritten(tarnd, lambda text: text + f"certificate = {pem}\nprivate_key = {key}\ntoken_file = {token}\n")
+            said = listen_at(tarnd, f"0.0.0.0:{port}", check=1)
+            assert f"port {port}: the running tarnd has it at 127.0.0.1:{port}" in said, said
+            assert healthz(kept) and ask(port, "/healthz").status == 200
 
 
 def refused_start(text, *wanted, code=6):

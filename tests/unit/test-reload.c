@@ -134,7 +134,7 @@ static void test_sections(void **state)
 	config_free(next);
 }
 
-/* Of [http] what is in files takes effect; the section as a whole, and its addresses, wait for a restart. */
+/* All of [http] takes effect. */
 static void test_http(void **state)
 {
 	static const char http[] = "[http]\nlisten = 127.0.0.1:80\ncertificate = /c\nprivate_key = /k\n";
@@ -142,25 +142,23 @@ static void test_http(void **state)
 	char was[256];
 
 	(void)state;
-	merge(LISTEN POOL, LISTEN POOL "[http]\nmax_connections = 3\n", "[http] added: needs a restart of tarnd\n",
+	merge(LISTEN POOL, LISTEN POOL "[http]\nmax_connections = 3\n", "[http] added: 127.0.0.1:7471, [::1]:7471\n",
 	      &next);
-	assert_int_equal(next->http.line, 0);
-	assert_int_equal(next->http.max_connections.number, 64);
+	assert_int_equal(next->http.line, 5);
+	assert_int_equal(next->http.max_connections.number, 3);
 	config_free(next);
 	snprintf(was, sizeof(was), "%s%s", LISTEN POOL, http);
-	merge(was, LISTEN POOL, "[http] removed: needs a restart of tarnd\n", &next);
-	assert_int_equal(next->http.line, 5);
-	assert_true(next->http.listen.kept);
-	assert_string_equal(next->http.listen.text, "127.0.0.1:80");
-	assert_string_equal(next->http.private_key.text, "/k");
+	merge(was, LISTEN POOL, "[http] removed: 127.0.0.1:80\n", &next);
+	assert_int_equal(next->http.line, 0);
+	assert_string_equal(next->http.private_key.text, "");
 	config_free(next);
 	merge(was, LISTEN POOL "[http]\nlisten = 127.0.0.1:81\ntoken_file = /t\n",
-	      "[http] listen = 127.0.0.1:81 needs a restart of tarnd (kept: 127.0.0.1:80)\n"
+	      "[http] listen = 127.0.0.1:81 (was 127.0.0.1:80)\n"
 	      "[http] certificate = (not set) (was /c)\n"
 	      "[http] private_key = (not set) (was /k)\n"
 	      "[http] token_file = /t (was not set)\n",
 	      &next);
-	assert_string_equal(next->http.listen.text, "127.0.0.1:80");
+	assert_string_equal(next->http.listen.text, "127.0.0.1:81");
 	assert_string_equal(next->http.certificate.text, "");
 	assert_string_equal(next->http.token_file.text, "/t");
 	config_free(next);
