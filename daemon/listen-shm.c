@@ -156,6 +156,11 @@ static int bind_failed(const char *path)
 
 	if (code == -ENOENT)
 		return no_directory(path);
+	if (code == -EROFS)
+		return err_set(code,
+			       "%s: its file system is mounted read-only: choose a path below /run, or remount it "
+			       "for writing",
+			       path);
 	return err_set(code, "%s: bind: %s", path, strerrordesc_np(-code));
 }
 

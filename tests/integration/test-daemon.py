@@ -5,6 +5,7 @@
 import contextlib
 import mmap
 import os
+import re
 import resource
 import shutil
 import signal
@@ -179,6 +180,59 @@ def test_systemd_is_told():
                 text += notify.recv(4096) + b"\n"
         for word in (b"READY=1", b"STOPPING=1", b"STATUS=pool main: ", b"EXTEND_TIMEOUT_USEC="):
             assert word in text, (word, text)
+
+
+def alone(mount):
+    """A prefix: the program has its own mounts, made by that shell command."""
+    if os.geteuid() != 0 or subprocess.run(["unshare", "-m", "sh", "-c", mount], capture_output=True).returncode != 0:
+        raise Skip("needs root, and the right to mount")
+    return ["unshare", "-m", "sh", "-c", mount + ' && exec "$@"', "sh"]
+
+
+def test_without_systemd_and_journald():
+    """Its variables are there, and nobody behind them: all works, and events are lines."""
+    with Tarnd(start=False) as tarnd:
+        with open(f"{tarnd.dir}/log", "wb") as log:
+            info = os.fstat(log.fileno())
+            environment = dict(os.environ, NOTIFY_SOCKET=f"{tarnd.dir}/nobody", WATCHDOG_USEC="1000000",
+                               JOURNAL_STREAM=f"{info.st_dev}:{info.st_ino}")
+            prefix = alone("mkdir -p /run/systemd && mount -t tmpfs none /run/systemd") if os.path.exists("/run/systemd/journal") else []
+            tarnd.process = subprocess.Popen([*prefix, TARND, "-c", tarnd.config], stdin=subprocess.DEVNULL, stderr=log, env=environment)
+        tarnd.wait_log(" is ready: 1 pools, 1 listeners")
+        Client(tarnd.socket, MAIN).close()
+        tarnd.wait_log("it has disconnected")
+        refused(tarnd.socket, pool=1)
+        tarnd.wait_log("refused pid")
+        tarnd.process.send_signal(signal.SIGHUP)
+        tarnd.wait_log("reloaded ")
+        lines = tarnd.log().splitlines()
+        assert all(re.match(r"<[3-7]>", line) for line in lines), lines
+        assert sum("<5>refused pid" in line for line in lines) == 1, lines
+        assert tarnd.stop() == 0
+
+
+def test_read_only_file_system():
+    """Of the socket, of the pool's file: said with the line and what to do; one that is not written to does not matter."""
+    with Tarnd(start=False) as tarnd:
+        os.mkdir(f"{tarnd.dir}/ro")
+        prefix = alone(f"mount -t tmpfs none {tarnd.dir}/ro && mount -o remount,ro {tarnd.dir}/ro")
+        for text, line, words in (
+            ("[listen l]\npath = {dir}/ro/s\n[pool main]\n" + SMALL, 2, "choose a path below /run"),
+            ("[listen l]\npath = {dir}/s\n[pool main]\nfile = {dir}/ro/pool\n" + SMALL, 5, "choose another path"),
+        ):
+            tarnd.configure(text)
+            result = subprocess.run([*prefix, TARND, "-c", tarnd.config], capture_output=True, text=True, timeout=PATIENCE)
+            assert result.returncode > 0, result
+            assert "mounted read-only" in result.stderr and words in result.stderr, result.stderr
+            assert f"{tarnd.config}:{line}: " in result.stderr, result.stderr
+            assert not os.path.exists(tarnd.socket)
+        # all but /run and the like, as systemd's ProtectSystem=strict
+        tarnd.configure("[listen l]\npath = {dir}/s\n[pool main]\n" + SMALL)
+        prefix = alone(f"mount --bind {tarnd.dir} {tarnd.dir} && mount -o remount,bind,ro /")
+        with open(f"{tarnd.dir}/log", "wb") as log:
+            tarnd.process = subprocess.Popen([*prefix, TARND, "-c", tarnd.config], stdin=subprocess.DEVNULL, stderr=log)
+        tarnd.wait_log("ready")
+        Client(tarnd.socket, MAIN).close()
 
 
 # ---- configurations ----

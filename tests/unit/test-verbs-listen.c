@@ -404,6 +404,43 @@ static void test_start_refused(void **state)
 	end();
 }
 
+/* The start fails when this call does, and says so. */
+static void fails_at(const char *call, int error, const char *says, const char *advises)
+{
+	unsigned long n = 0;
+	int rc;
+
+	do {
+		begin(LISTEN POOL);
+		fake.fail_errno = error;
+		fake.fail_at = ++n;
+		rc = start();
+		fake.fail_at = 0;
+		if (rc < 0)
+			d = NULL;
+		if (strcmp(fake.failed, call) == 0)
+			break;
+		if (!fake.failed[0])
+			fail_msg("%s is not called", call);
+		end();
+	} while (true);
+	assert_int_equal(rc, -error);
+	if (!strstr(err_text(), says) || !strstr(err_text(), advises))
+		fail_msg("'%s' does not say '%s' and '%s'", err_text(), says, advises);
+	fake_nothing_left(call);
+	end();
+}
+
+/* What is wrong with an address is told apart. */
+static void test_address_refused(void **state)
+{
+	(void)state;
+	fails_at("rdma_bind_addr", EADDRINUSE, "10.77.0.1:7477 is taken", "choose another port");
+	fails_at("rdma_listen", EADDRINUSE, "10.77.0.1:7477 is taken", "choose another port");
+	fails_at("rdma_bind_addr", EACCES, "no permission to use RDMA there", "group rdma");
+	fails_at("rdma_bind_addr", EADDRNOTAVAIL, "is no address of an RDMA device of this host", "there are: ");
+}
+
 /* The kernel locks no file on a disk: where the pool may be is said, and nothing is left. */
 static void test_file_that_is_not_registered(void **state)
 {
@@ -2047,6 +2084,7 @@ int main(void)
 		cmocka_unit_test(test_start_failures_iwarp),
 		cmocka_unit_test(test_start_failures_regions),
 		cmocka_unit_test(test_start_refused),
+		cmocka_unit_test(test_address_refused),
 		cmocka_unit_test(test_file_that_is_not_registered),
 		cmocka_unit_test(test_gid_index),
 		cmocka_unit_test(test_start_by_device),
