@@ -570,8 +570,15 @@ def listen_at(tarnd, *addresses, check=0, verb=("reload",)):
 
 
 def healthz(sock):
+    sock.settimeout(PATIENCE)
     sock.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
-    return sock.recv(1000).startswith(b"HTTP/1.1 200")
+    answer = b""
+    while not answer.endswith(b"}\n"):
+        more = sock.recv(1000)
+        if not more:
+            return False
+        answer += more
+    return answer.startswith(b"HTTP/1.1 200")
 
 
 def test_reload_of_addresses():
