@@ -127,9 +127,28 @@ static uint16_t check_listener(const struct pool *pool, const struct pool_client
 static uint32_t start_wait_ms(const struct daemon *daemon, const struct pool_client *who,
 			      const struct wire_request *request)
 {
+	uint64_t wait_ms;
+
 	if (who->transport == POOL_SHM || request->time_ms > daemon->ready_ms)
 		return 0;
-	return (uint32_t)(daemon->ready_ms - request->time_ms) + 1;
+	wait_ms = daemon->ready_ms - request->time_ms + 1;
+	return wait_ms < UINT32_MAX ? (uint32_t)wait_ms : UINT32_MAX;
+}
+
+static void before_start(const struct daemon *daemon, uint32_t wait_ms)
+{
+	uint64_t now_ms = clock_wall_ms();
+
+	if (now_ms < daemon->ready_ms)
+		err_set(-TARN_EAUTH,
+			"the clock of the daemon's host was set back by %.1f s or more since it has started, so that "
+			"it can not tell whether a request is an old one that somebody replays: restart tarnd",
+			(double)(daemon->ready_ms - now_ms) / 1e3);
+	else
+		err_set(-TARN_EAUTH,
+			"its request was signed %u ms before this daemon started, by its clock: it "
+			"may be an old one that somebody replays",
+			wait_ms);
 }
 
 static uint16_t check_new(struct daemon *daemon, const struct pool_client *who,
@@ -139,10 +158,7 @@ static uint16_t check_new(struct daemon *daemon, const struct pool_client *who,
 
 	*ret_retry_ms = start_wait_ms(daemon, who, request);
 	if (*ret_retry_ms > 0) {
-		err_set(-TARN_EAUTH,
-			"its request was signed %u ms before this daemon started, by its clock: it "
-			"may be an old one that somebody replays",
-			*ret_retry_ms);
+		before_start(daemon, *ret_retry_ms);
 		return WIRE_REASON_TIME;
 	}
 	result = replay_remember(daemon->replay, request->key_id, request->nonce, request->time_ms,

@@ -456,6 +456,41 @@ static void test_handshake_before_start(void **state)
 	fixture_close(&f);
 }
 
+/* The clocks of both are set back behind the daemon's start: nobody is let in, by however much, and the log says what to do. */
+static void test_handshake_clock_set_back(void **state)
+{
+	const uint64_t steps_ms[] = {3600000, (1ull << 32) - 1, 1ull << 40};
+	uint64_t now = clock_wall_ms();
+	struct wire_request request = {.version_min = 1,
+				       .version_max = 1,
+				       .pool = wire_pool_hash("main"),
+				       .key_id = "ada",
+				       .nonce = 1,
+				       .time_ms = now};
+	struct auth_key key = {.role = WIRE_ROLE_WRITE};
+	struct handshake got;
+	struct fixture f;
+	struct door d;
+
+	(void)state;
+	for (int i = 0; i < 32; i++)
+		key.secret[i] = (uint8_t)i;
+	fixture_open_keys(&f, "ada write " SECRET "\n");
+	door_open(&d);
+	d.who.transport = POOL_VERBS;
+	for (size_t i = 0; i < sizeof(steps_ms) / sizeof(steps_ms[0]); i++) {
+		d.ready_ms = now + steps_ms[i];
+		shake(&f, &d, &request, &key, &got);
+		assert_int_equal(reject_of(&got).reason, WIRE_REASON_TIME);
+		assert_int_equal(reject_of(&got).retry_after_ms,
+				 steps_ms[i] + 1 < UINT32_MAX ? steps_ms[i] + 1 : UINT32_MAX);
+		assert_non_null(strstr(err_text(), "was set back by"));
+		assert_non_null(strstr(err_text(), "restart tarnd"));
+	}
+	replay_free(d.replay);
+	fixture_close(&f);
+}
+
 /* A pool is offered where its `listen` says, and for writing only to who takes part in its domain. */
 static void test_handshake_listener(void **state)
 {
@@ -629,6 +664,7 @@ int main(void)
 		cmocka_unit_test(test_handshake_keys),
 		cmocka_unit_test(test_handshake_replay),
 		cmocka_unit_test(test_handshake_before_start),
+		cmocka_unit_test(test_handshake_clock_set_back),
 		cmocka_unit_test(test_handshake_listener),
 		cmocka_unit_test(test_handshake_refuse),
 		cmocka_unit_test(test_reload_verdict),
