@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "cli.h"
+#include "top.h"
 #include "verbs.h"
 
 struct state {
@@ -105,6 +106,17 @@ static void offer_operands(const struct state *state, const struct verb *verb)
 		offer_files(state);
 }
 
+static void offer_values(const struct state *state, const struct verb *verb,
+			 const struct option_spec *option)
+{
+	if (is_file(option->argument))
+		offer_files(state);
+	if (verb != &verb_top || strcmp(option->name, "sort") != 0)
+		return;
+	for (enum top_sort sort = 0; sort < TOP_SORTS; sort++)
+		offer(state, "", top_sort_name(sort), option->help);
+}
+
 static int run_complete(struct cli *cli, const struct arguments *args)
 {
 	struct state state = {.cli = cli,
@@ -128,8 +140,7 @@ static int run_complete(struct cli *cli, const struct arguments *args)
 		}
 	}
 	if (value != NULL) {
-		if (is_file(value->argument))
-			offer_files(&state);
+		offer_values(&state, verb, value);
 	} else if (!options_end && state.word[0] == '-') {
 		offer_options(&state, verb != NULL ? verb->options : NULL);
 		offer_options(&state, cli->global_options);

@@ -24,9 +24,11 @@
 #include "wire.h"
 
 #define CONTROL_PACKET_BYTES (WIRE_CONTROL_HEADER + WIRE_CONTROL_CHUNK)
+#define CONNECT_STEP_MS      200
 
 struct control {
 	int fd;
+	int wake_fd; /* readable: give up; -1: none */
 	uint64_t deadline_ns;
 	uint64_t limit_ms;
 	char *text; /* of the answer */
@@ -42,7 +44,9 @@ static int fail_timeout(const struct control *control)
 /* Waits until the socket is ready for events. 0 or a negative code. */
 static int wait_ready(const struct control *control, short events)
 {
-	struct pollfd pollfd = {.fd = control->fd, .events = events};
+	/* poll() passes over a negative one. */
+	struct pollfd pollfds[] = {{.fd = control->fd, .events = events},
+				   {.fd = control->wake_fd, .events = POLLIN}};
 
 	for (;;) {
 		uint64_t now_ns = clock_now_ns();
@@ -50,9 +54,11 @@ static int wait_ready(const struct control *control, short events)
 
 		if (now_ns >= control->deadline_ns)
 			return fail_timeout(control);
-		status = poll(&pollfd, 1, (int)((control->deadline_ns - now_ns) / 1000000) + 1);
-		if (status > 0)
+		status = poll(pollfds, 2, (int)((control->deadline_ns - now_ns) / 1000000) + 1);
+		if (status > 0 && pollfds[0].revents != 0)
 			return 0;
+		if (status > 0)
+			return -ECANCELED;
 		if (status < 0 && errno != EINTR)
 			return err_set(-errno, "poll: %m");
 	}
@@ -82,11 +88,40 @@ static int connect_error(const char *path)
 	return err_set(-errno, "connect to %s: %m", path);
 }
 
+/* Is somebody to be woken, or is the time over? 0 or a negative code. */
+static int check_wait(const struct control *control)
+{
+	struct pollfd pollfd = {.fd = control->wake_fd, .events = POLLIN};
+
+	if (poll(&pollfd, 1, 0) > 0)
+		return -ECANCELED;
+	return clock_now_ns() >= control->deadline_ns ? fail_timeout(control) : 0;
+}
+
+/* Waits while the daemon's backlog is full: in steps, if somebody may want to be woken meanwhile. */
+static int connect_socket(const struct control *control, const struct sockaddr_un *address)
+{
+	int status;
+
+	for (;;) {
+		if (connect(control->fd, (const struct sockaddr *)address, sizeof(*address)) == 0)
+			return 0;
+		if (errno != EAGAIN || control->wake_fd < 0)
+			return connect_error(address->sun_path);
+		status = check_wait(control);
+		if (status < 0)
+			return status;
+	}
+}
+
 static int open_socket(struct control *control, const char *path)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
-	struct timeval limit = {.tv_sec = (time_t)(control->limit_ms / 1000),
-				.tv_usec = (suseconds_t)(control->limit_ms % 1000 * 1000)};
+	uint64_t limit_ms = control->wake_fd >= 0 && control->limit_ms > CONNECT_STEP_MS
+				    ? CONNECT_STEP_MS
+				    : control->limit_ms;
+	struct timeval limit = {.tv_sec = (time_t)(limit_ms / 1000),
+				.tv_usec = (suseconds_t)(limit_ms % 1000 * 1000)};
 
 	if (strlen(path) >= sizeof(address.sun_path))
 		return err_set(-TARN_EURI, "%s: the path of a socket has at most %zu bytes", path,
@@ -95,12 +130,10 @@ static int open_socket(struct control *control, const char *path)
 	control->fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	if (control->fd < 0)
 		return err_set(-errno, "socket: %m");
-	/* Bounds connect(), which waits while the daemon's backlog is full. */
+	/* Bounds connect(). */
 	if (setsockopt(control->fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit)) < 0)
 		return err_set(-errno, "SO_SNDTIMEO: %m");
-	if (connect(control->fd, (struct sockaddr *)&address, sizeof(address)) < 0)
-		return connect_error(path);
-	return 0;
+	return connect_socket(control, &address);
 }
 
 static int send_question(const struct control *control, const char *question)
@@ -227,9 +260,9 @@ static int ask(struct control *control, const char *path, const char *question, 
 	return status;
 }
 
-int control_ask(struct cli *cli, const char *question, json_t **ret_answer)
+int control_try(struct cli *cli, const char *question, int wake_fd, json_t **ret_answer)
 {
-	struct control control = {.fd = -1, .limit_ms = cli->timeout_ms};
+	struct control control = {.fd = -1, .wake_fd = wake_fd, .limit_ms = cli->timeout_ms};
 	struct uri uri;
 	int status;
 
@@ -238,13 +271,18 @@ int control_ask(struct cli *cli, const char *question, json_t **ret_answer)
 	if (status == 0 && uri.path[0] == '\0')
 		status = err_set(-TARN_ENOTBUILT,
 				 "only a daemon on this host can be asked: tarn:PATH?pool=NAME");
-	if (status == 0) {
-		if (control.limit_ms == 0)
-			control.limit_ms =
-				uri.timeout_ms != 0 ? uri.timeout_ms : CLI_TIMEOUT_DEFAULT_MS;
-		control.deadline_ns = clock_now_ns() + control.limit_ms * 1000000;
-		status = ask(&control, uri.path, question, ret_answer);
-	}
+	if (status < 0)
+		return status;
+	if (control.limit_ms == 0)
+		control.limit_ms = uri.timeout_ms != 0 ? uri.timeout_ms : CLI_TIMEOUT_DEFAULT_MS;
+	control.deadline_ns = clock_now_ns() + control.limit_ms * 1000000;
+	return ask(&control, uri.path, question, ret_answer);
+}
+
+int control_ask(struct cli *cli, const char *question, json_t **ret_answer)
+{
+	int status = control_try(cli, question, -1, ret_answer);
+
 	return status < 0 ? cli_fail(cli, status, cli->uri, "%s",
 				     *err_text() != '\0' ? err_text() : err_string(status))
 			  : CLI_OK;

@@ -48,7 +48,7 @@ static const struct verb *const verbs[] = {
 	&verb_import,  &verb_export, &verb_snapshot, &verb_restore,
 	&verb_put,     &verb_get,    &verb_del,
 	&verb_add,     &verb_keys,   &verb_exists,  &verb_region,
-	&verb_stats,   &verb_pool,   &verb_pools,
+	&verb_stats,   &verb_top,    &verb_pool,    &verb_pools,
 	&verb_clients, &verb_config, &verb_reload,
 	&verb_ping,    &verb_doctor, &verb_version, &verb_help,    NULL,
 };

@@ -28,4 +28,5 @@ extern const struct verb verb_region;
 extern const struct verb verb_restore;
 extern const struct verb verb_snapshot;
 extern const struct verb verb_stats;
+extern const struct verb verb_top;
 extern const struct verb verb_version;

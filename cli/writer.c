@@ -28,6 +28,7 @@ struct writer {
 	struct output *output; /* not owned */
 	bool json;
 	bool separated; /* JSON: a comma is due before the next member or row */
+	bool ended;     /* JSON: the next member begins another document */
 	bool in_list;
 	bool has_error;        /* "error" was written */
 	bool drawn;            /* text: something was written */
@@ -51,8 +52,21 @@ static void put_json(struct writer *writer, const json_t *value)
 		writer->failed = -ENOMEM;
 }
 
+static void begin_document(struct writer *writer)
+{
+	char begin[32];
+
+	snprintf(begin, sizeof(begin), "{\"schema\":%d", WRITER_SCHEMA);
+	output_text(writer->output, begin);
+	writer->separated = true;
+	writer->ended = false;
+	writer->has_error = false;
+}
+
 static void put_name(struct writer *writer, const char *name, const char *suffix)
 {
+	if (writer->ended)
+		begin_document(writer);
 	if (writer->separated)
 		output_text(writer->output, ",");
 	output_text(writer->output, "\"");
@@ -429,13 +443,8 @@ int writer_new(struct output *output, bool json, struct writer **ret_writer)
 		free(writer);
 		return -ENOMEM;
 	}
-	if (json) {
-		char begin[32];
-
-		snprintf(begin, sizeof(begin), "{\"schema\":%d", WRITER_SCHEMA);
-		output_text(output, begin);
-		writer->separated = true;
-	}
+	if (json)
+		begin_document(writer);
 	*ret_writer = writer;
 	return 0;
 }
@@ -653,6 +662,8 @@ void writer_document(struct writer *writer, json_t *document)
 		json_decref(document);
 		return;
 	}
+	if (writer->ended)
+		begin_document(writer);
 	json_object_foreach(document, name, value)
 	{
 		if (strcmp(name, "schema") == 0)
@@ -686,13 +697,25 @@ void writer_error(struct writer *writer, int code, const char *name, const char 
 {
 	json_t *error;
 
-	if (!writer->json || writer->has_error)
+	if (!writer->json || (writer->has_error && !writer->ended))
 		return;
 	writer_list_end(writer);
-	writer->has_error = true;
 	error = json_pack("{s:i, s:s, s:o}", "code", code < 0 ? -code : code, "name", name, "text",
 			  writer_text(text));
 	writer_field(writer, WRITER_HIDDEN, "error", error);
+	writer->has_error = true;
+}
+
+int writer_end_document(struct writer *writer)
+{
+	int status;
+
+	writer_list_end(writer);
+	if (writer->json && !writer->ended)
+		output_text(writer->output, "}\n");
+	writer->ended = true;
+	status = output_flush(writer->output);
+	return writer->failed != 0 ? writer->failed : status;
 }
 
 int writer_finish(struct writer *writer)
@@ -700,9 +723,9 @@ int writer_finish(struct writer *writer)
 	int status;
 
 	writer_list_end(writer);
-	if (writer->json)
+	if (writer->json && !writer->ended)
 		output_text(writer->output, "}\n");
-	else
+	else if (!writer->json)
 		keep_failure(writer, draw_values(writer));
 	status = output_flush(writer->output);
 	return writer->failed != 0 ? writer->failed : status;

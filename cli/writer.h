@@ -69,6 +69,12 @@ bool writer_is_json(const struct writer *writer);
 /* "error":{code,name,text}; nothing as text. At most one: the first. Ends an open list. */
 void writer_error(struct writer *writer, int code, const char *name, const char *text);
 
+/*
+ * Ends the document and writes what there is; what comes then is in another document, on a line of its
+ * own. For a verb that says something again and again. 0 or the -errno of the first failure.
+ */
+int writer_end_document(struct writer *writer);
+
 /* Ends the document and writes everything. 0 or the -errno of the first failure. */
 int writer_finish(struct writer *writer);
 

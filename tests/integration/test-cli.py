@@ -643,6 +643,7 @@ def test_json_everywhere():
             "region": ["list"],
             "del": ["k"],
             "stats": [],
+            "top": ["-n", "1"],
             "pool": ["check"],
             "pools": [],
             "clients": [],

@@ -56,6 +56,7 @@ def test_operands():
     assert texts("-k", "") == texts("get", "--key-file", "") == [":file"]
     assert texts("get", "") == texts("-u", "") == texts("get", "--timeout", "") == []
     assert texts("no-such-verb", "") == []
+    assert texts("top", "--sort", "g") == ["gets"] and len(texts("top", "-s", "")) == 9
 
 
 def test_hostile():

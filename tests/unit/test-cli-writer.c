@@ -67,6 +67,23 @@ static void fields(struct writer *writer)
 	writer_field(writer, WRITER_TABLE, "there", json_true());
 }
 
+/* Again and again: each document is whole on a line of its own, and none is empty. */
+static void test_documents(void **state)
+{
+	struct fixture *f = *state;
+
+	begin(f, true);
+	writer_error(f->writer, -ENOENT, "ENOENT", "one");
+	assert_int_equal(writer_end_document(f->writer), 0);
+	writer_error(f->writer, -ENOENT, "ENOENT", "two");
+	assert_int_equal(writer_end_document(f->writer), 0);
+	writer_document(f->writer, json_pack("{s:i}", "n", 3));
+	assert_int_equal(writer_end_document(f->writer), 0);
+	assert_string_equal(end(f), "{\"schema\":1,\"error\":{\"code\":2,\"name\":\"ENOENT\",\"text\":\"one\"}}\n"
+				    "{\"schema\":1,\"error\":{\"code\":2,\"name\":\"ENOENT\",\"text\":\"two\"}}\n"
+				    "{\"schema\":1,\"n\":3}\n");
+}
+
 static void test_fields(void **state)
 {
 	struct fixture *f = *state;
@@ -258,6 +275,7 @@ static void test_no_memory(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_documents),      cmocka_unit_test(test_list),
 		cmocka_unit_test(test_fields),      cmocka_unit_test(test_list),
 		cmocka_unit_test(test_quantities),
 		cmocka_unit_test(test_error),       cmocka_unit_test(test_bytes),
