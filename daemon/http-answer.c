@@ -2,7 +2,7 @@
 /*
  * Answers HTTP requests: who may ask, what there is, and in which form. Main thread; changes nothing but
  * its own memory of the last answers. It has no connection and no socket: tests/fuzz/fuzz-http.c calls it
- * with bytes. Next to read: control.c and metrics-rows.c, which have the contents.
+ * with bytes. Next to read: control.c and metrics-rows.c, which have the contents; dashboard.c has the page at /.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -13,6 +13,7 @@
 
 #include "clock.h"
 #include "control.h"
+#include "dashboard.h"
 #include "health.h"
 #include "http-answer.h"
 #include "metrics.h"
@@ -168,7 +169,7 @@ static const char *status_advice(int status)
 	case 401:
 		return "send the token of [http] token_file: Authorization: Bearer TOKEN";
 	case 404:
-		return "there are /metrics, /v1/stats, /v1/pools, /v1/clients, /v1/events, /healthz and /readyz";
+		return "there are /, /metrics, /v1/stats, /v1/pools, /v1/clients, /v1/events, /healthz and /readyz";
 	case 405:
 		return "only GET and HEAD are allowed: changes are made by the command tarn, through the unix socket";
 	case 413:
@@ -189,7 +190,8 @@ static const char *status_advice(int status)
 	}
 }
 
-static void head(struct evbuffer *to, int status, const char *type, size_t length, bool close)
+/* more: further lines, each with its end. */
+static void head(struct evbuffer *to, int status, const char *type, const char *more, size_t length, bool close)
 {
 	evbuffer_add_printf(to,
 			    "HTTP/1.1 %d %s\r\n"
@@ -197,8 +199,8 @@ static void head(struct evbuffer *to, int status, const char *type, size_t lengt
 			    "Content-Length: %zu\r\n"
 			    "Cache-Control: no-store\r\n"
 			    "X-Content-Type-Options: nosniff\r\n"
-			    "%s%s%s%s\r\n",
-			    status, status_text(status), type, length, status == 405 ? "Allow: GET, HEAD\r\n" : "",
+			    "%s%s%s%s%s\r\n",
+			    status, status_text(status), type, length, more, status == 405 ? "Allow: GET, HEAD\r\n" : "",
 			    status == 401 ? "WWW-Authenticate: Bearer realm=\"tarnd\"\r\n" : "",
 			    status == 503 ? "Retry-After: 1\r\n" : "",
 			    close ? "Connection: close\r\n" : "Connection: keep-alive\r\n");
@@ -207,7 +209,7 @@ static void head(struct evbuffer *to, int status, const char *type, size_t lengt
 /* Head and body; the body's bytes are shared, not copied. A HEAD gets the head alone. */
 static int whole(struct evbuffer *to, int status, const char *type, struct evbuffer *body, bool head_only, bool close)
 {
-	head(to, status, type, evbuffer_get_length(body), close);
+	head(to, status, type, "", evbuffer_get_length(body), close);
 	if (!head_only && evbuffer_add_buffer_reference(to, body) < 0)
 		return 500;
 	return status;
@@ -253,6 +255,15 @@ static int health(struct evbuffer *to, bool head_only, bool close)
 	return small(to, 200, object, head_only, close);
 }
 
+/* A file of the dashboard: its bytes are the program's own. */
+static int page(struct evbuffer *to, const struct dashboard_file *file, bool head_only, bool close)
+{
+	head(to, 200, file->type, DASHBOARD_HEADERS, *file->length, close);
+	if (!head_only && evbuffer_add_reference(to, file->bytes, *file->length, NULL, NULL) < 0)
+		return 500;
+	return 200;
+}
+
 /* ---- who may ask for what ---- */
 
 /*
@@ -278,15 +289,14 @@ static const struct endpoint *endpoint_find(const char *path)
 	return NULL;
 }
 
-/* 200 or with which status it is refused. */
-static int judge(const struct http_request *request, const struct endpoint *endpoint, const struct http_token *token,
-		 bool local)
+/* 200 or with which status it is refused. `there`: something is at this path; `open`: for everybody. */
+static int judge(const struct http_request *request, bool there, bool open, const struct http_token *token, bool local)
 {
 	if (local && request->host && !host_allowed(request->host))
 		return 421;
-	if (token->set && !(endpoint && endpoint->open) && !http_token_check(token, request->authorization))
+	if (token->set && !open && !http_token_check(token, request->authorization))
 		return 401;
-	if (!endpoint)
+	if (!there)
 		return 404;
 	if (strcmp(request->method, "GET") != 0 && strcmp(request->method, "HEAD") != 0)
 		return 405;
@@ -297,6 +307,7 @@ int http_answer(struct http_answers *answers, int status, const struct http_requ
 		const struct http_token *token, bool local, bool *inout_close, struct evbuffer *to)
 {
 	enum metrics_format format = METRICS_PROMETHEUS;
+	const struct dashboard_file *file;
 	const struct endpoint *endpoint;
 	struct evbuffer *body;
 	bool head_only;
@@ -308,9 +319,12 @@ int http_answer(struct http_answers *answers, int status, const struct http_requ
 	*inout_close = *inout_close || !request->keep_alive || request->body;
 	head_only = strcmp(request->method, "HEAD") == 0;
 	endpoint = endpoint_find(request->path);
-	status = judge(request, endpoint, token, local);
+	file = dashboard_find(request->path); /* a browser asks for these without a token, and they tell nothing */
+	status = judge(request, file || endpoint, file || (endpoint && endpoint->open), token, local);
 	if (status != 200)
 		return refuse(to, status, head_only, *inout_close);
+	if (file)
+		return page(to, file, head_only, *inout_close);
 	if (endpoint->form == FORM_HEALTH)
 		return health(to, head_only, *inout_close);
 	if (endpoint->form == FORM_READY)

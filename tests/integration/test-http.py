@@ -96,7 +96,7 @@ def test_every_document_is_as_its_schema():
             process.wait()
             process.stdin.close()
         # errors, too
-        for path in ["/", "/v1/nothing", "/v1/stats/"]:
+        for path in ["/v1", "/v1/nothing", "/v1/stats/"]:
             answer = ask(port, path)
             assert answer.status == 404
             validate(answer.json, "error")
