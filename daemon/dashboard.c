@@ -12,6 +12,7 @@ static const struct dashboard_file files[] = {
 	{"/dashboard.css", "text/css; charset=utf-8", dashboard_css, &dashboard_css_bytes},
 	{"/dashboard.js", "text/javascript; charset=utf-8", dashboard_js, &dashboard_js_bytes},
 	{"/dashboard-elements.js", "text/javascript; charset=utf-8", dashboard_elements_js, &dashboard_elements_js_bytes},
+	{"/dashboard-latency.js", "text/javascript; charset=utf-8", dashboard_latency_js, &dashboard_latency_js_bytes},
 	{"/dashboard.svg", "image/svg+xml", dashboard_svg, &dashboard_svg_bytes},
 };
 

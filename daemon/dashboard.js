@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * The dashboard: asks this node for /v1/stats, /v1/clients and /v1/events, one after the other, and shows what has come;
+ * The dashboard: asks this node for /v1/stats, /v1/clients, /v1/events and /metrics, one after the other, and shows what has come;
  * two seconds after the last answer again. Names in it are chosen by strangers: they reach the page as text nodes and in
  * attributes that do nothing, never as HTML (tarnd's content security policy forbids that, too). What is shown as it
  * has come carries data-at, its place in the documents, and data-value; what is computed carries data-of.
- * tests/integration/test-dashboard.py compares both. Next to read: dashboard-elements.js.
+ * tests/integration/test-dashboard.py compares both. Next to read: dashboard-elements.js,
+ * dashboard-latency.js.
  */
 import {
 	bytes, bytesPerSecond, count, el, morphChildren, nanoseconds, perSecond, percent, svg, text,
 	bar, chip, clock, duration, line, list, milliseconds, table, tile,
 } from "./dashboard-elements.js";
+import { latencyBelow, latencyBuckets } from "./dashboard-latency.js";
 
 const POLL_MS = 2000, TIMEOUT_MS = 8000;
 const RATE_MS = 10000; // clients report once a second: over less time rates would jump
@@ -56,7 +58,9 @@ function remember(doc, now) {
 		state.samples = [];
 		state.epochs.clear();
 	}
-	state.samples.push({ now, pid: doc.daemon.pid, started: doc.daemon.started_ms, pools, clients, cpu: doc.process.cpu_seconds });
+	state.samples.push({
+		now, pid: doc.daemon.pid, started: doc.daemon.started_ms, pools, clients, cpu: doc.process.cpu_seconds, latency: doc.latency,
+	});
 	state.samples.splice(0, state.samples.length - SAMPLES_MAX);
 	for (const pool of doc.pools)
 		if (state.epochs.get(pool.name)?.epoch !== pool.epoch)
@@ -85,6 +89,12 @@ const ofPool = (name, member) => (sample) => Number(sample.pools.get(name)?.[mem
 const poolOps = (name) => (sample) => all(sample.pools.get(name));
 const totalOps = (sample) => sum([...sample.pools.values()].map(all));
 const total = (member) => (sample) => sum([...sample.pools.values()].map((pool) => pool[member]));
+
+function recentLatency(pool, op, share) {
+	const to = state.samples.length - 1, key = `${op} ${pool}`;
+
+	return latencyBelow(share, before(to)?.latency.get(key), state.samples[to].latency.get(key));
+}
 
 function recentHits(gets, hits) {
 	const asked = rate(gets), found = rate(hits);
@@ -165,7 +175,10 @@ function problems(doc) {
 
 function viewTiles(doc) {
 	const used = sum(doc.pools.map((p) => p.memory.used_bytes)), size = sum(doc.pools.map((p) => p.bytes));
-	const worst = (member) => Math.max(0, ...doc.pools.map((p) => Number(p.operations[member].p99)));
+	const worst = (op) => Math.max(0, ...doc.pools.map((p) => Number(p.operations[`${op}_latency_below_ns`].p99)));
+	const worstNow = (op) => Math.max(0, ...doc.pools.map((p) => recentLatency(p.name, op, 0.99) ?? 0));
+	const latency = (op, name) => tile(`tile-${op}`, name, derived(`${op}_p99_now`, worstNow(op), nanoseconds),
+		line("last 10 s; since the start ", derived(`${op}_p99`, worst(op), nanoseconds)));
 	const active = doc.devices.filter((d) => !portAdvice(d)).length, bad = active < doc.devices.length;
 
 	return el("div", { class: "tiles", id: "tiles" },
@@ -173,8 +186,8 @@ function viewTiles(doc) {
 		tile("tile-memory", "Memory used", derived("used", used, bytes), line("of ", derived("size", size, bytes)),
 			bar([["used", used]], size, "Memory in use", true)),
 		tile("tile-hits", "Hits of gets", derived("hits", recentHits(total("gets"), total("hits")), percent), line("last 10 s")),
-		tile("tile-get", "Get, 99 % below", derived("get_p99", worst("get_latency_below_ns"), nanoseconds), line("since the start, worst pool")),
-		tile("tile-put", "Put, 99 % below", derived("put_p99", worst("put_latency_below_ns"), nanoseconds), line("since the start, worst pool")),
+		latency("get", "Get, 99 % below"),
+		latency("put", "Put, 99 % below"),
 		tile("tile-clients", "Clients", derived("clients", doc.clients.length, count), line(val("daemon.guests"), " other connections")),
 		tile("tile-rdma", "RDMA", doc.devices.length === 0 ? "not used" : derived("ports", `${active} of ${doc.devices.length}`, text),
 			line(doc.devices.length === 0 ? "shared memory alone" : "ports active ", bad && chip("look below", "bad"))),
@@ -213,14 +226,17 @@ function viewRates(pool, at) {
 }
 
 function viewLatency(pool, at) {
-	const kinds = [["get", "get, exists"], ["put", "put, delete, add"]];
+	const shares = [["p50", 0.5], ["p99", 0.99], ["p999", 0.999]];
+	const now = (op, name) => [name, ...shares.map(([p, part]) =>
+		derived(`${at}.below.${op}.${p}`, recentLatency(pool.name, op, part), (ns) => nanoseconds(ns ?? 0)))];
+	const since = (op, name) => [name, ...shares.map(([p]) => val(`${at}.operations.${op}_latency_below_ns.${p}`, nanoseconds))];
 	const operations = pool.operations, looks = operations.cache_hits + operations.cache_misses;
 
 	return [
-		el("h3", null, "Latency since the start"),
-		table(null, [["", "text head"], ["50 % below", ""], ["99 % below", ""], ["99.9 % below", ""]],
-			kinds.map(([kind, name]) => [name, ...["p50", "p99", "p999"].map((p) =>
-				val(`${at}.operations.${kind}_latency_below_ns.${p}`, nanoseconds))])),
+		el("h3", null, "Latency below which this share stays"),
+		table(null, [["", "text head"], ["50 %", ""], ["99 %", ""], ["99.9 %", ""]],
+			[now("get", "gets, last 10 s"), since("get", "since the start"), now("put", "puts, last 10 s"), since("put", "since the start")]),
+		line("With gets exists, with puts deletes and adds."),
 		el("h3", null, "Hits"),
 		list([
 			["gets, last 10 s", derived(`${at}.recent_hits`, recentHits(ofPool(pool.name, "gets"), ofPool(pool.name, "hits")), percent)],
@@ -398,7 +414,7 @@ function render() {
 class Refused extends Error {}
 class Unreachable extends Error {}
 
-async function get(path, accept = [200]) {
+async function get(path, accept = [200], read = "json") {
 	const headers = state.token ? { Authorization: `Bearer ${state.token}` } : {};
 	const options = { headers, cache: "no-store", credentials: "omit", redirect: "error", signal: AbortSignal.timeout(TIMEOUT_MS) };
 	const answer = await fetch(path, options).catch((error) => {
@@ -409,7 +425,7 @@ async function get(path, accept = [200]) {
 		throw new Refused();
 	if (!accept.includes(answer.status))
 		throw new Error(`tarnd answers ${answer.status} to ${path}`);
-	return answer.json().catch((error) => {
+	return answer[read]().catch((error) => {
 		throw error instanceof TypeError ? new Unreachable() : error; // cut off
 	});
 }
@@ -417,9 +433,10 @@ async function get(path, accept = [200]) {
 async function ask() {
 	const stats = await get("/v1/stats"), now = performance.now();
 	const clients = await get("/v1/clients"), events = await get("/v1/events");
+	const metrics = await get("/metrics", [200], "text");
 	const ready = stats.daemon.ready ? null : await get("/readyz", [200, 503]);
 
-	return [{ ...stats, clients: clients.clients, events: events.events, reasons: ready?.reasons }, now];
+	return [{ ...stats, clients: clients.clients, events: events.events, reasons: ready?.reasons, latency: latencyBuckets(metrics) }, now];
 }
 
 function say(id, words) {
