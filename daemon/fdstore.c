@@ -1,13 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * systemd's file-descriptor store; see fdstore.h. Main thread: pools at the start, regions as they are made,
- * resized and destroyed. The descriptor that is handed over shares our open file description, and so the
- * daemon's lock on it (pool-lock.c); the next daemon gets that same one. Next: pool-open.c, region.c.
- */
-/*
- * systemd's file-descriptor store; see fdstore.h. Main thread: pools at the start, regions as they are made,
- * resized and destroyed. The descriptor that is handed over shares our open file description, and so the daemon's lock on it (pool-lock.c); the
- * next daemon gets that same one. Next: pool-open.c, region.c.
+ * resized and destroyed. The descriptor that is handed over shares our open file description, and so the daemon's
+ * lock on it (pool-lock.c); the next daemon gets that same one. Next: pool-open.c, region-keep.c.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -23,29 +18,35 @@
 
 #define PREFIX        "tarn-pool-"
 #define REGION_PREFIX "tarn-region-"
+#define GENERATION    '@' /* not in a name of ours */
+#define NAME_BYTES    (sizeof(REGION_PREFIX) + CONFIG_NAME_MAX + WIRE_REGION_NAME_BYTES + 12)
+#define PLACES        1024 /* of tarnd.service; a systemd before 254 does not tell */
 
 struct kept {
 	char pool[CONFIG_NAME_MAX + 1];
 	char region[WIRE_REGION_NAME_BYTES]; /* "": it is the pool's own memory */
-	int fd;                              /* -1: taken */
+	uint32_t generation;
+	int fd; /* -1: taken */
 };
 
 struct fdstore {
 	const struct log *log;
 	struct kept *kept;
 	size_t count;
+	unsigned places, held; /* that systemd has, and of these, in use */
 };
 
-static const struct kept *find(const struct fdstore *store, const char *pool, const char *region)
+static bool has(const struct fdstore *store, struct fdstore_region region)
 {
 	for (size_t i = 0; i < store->count; i++)
-		if (strcmp(store->kept[i].pool, pool) == 0 &&
-		    strcmp(store->kept[i].region, region) == 0)
-			return &store->kept[i];
-	return NULL;
+		if (strcmp(store->kept[i].pool, region.pool) == 0 &&
+		    strcmp(store->kept[i].region, region.name) == 0 &&
+		    store->kept[i].generation == region.generation)
+			return true;
+	return false;
 }
 
-static int add(struct fdstore *store, const char *pool, const char *region, int fd)
+static int add(struct fdstore *store, struct fdstore_region region, int fd)
 {
 	struct kept *kept = realloc(store->kept, (store->count + 1) * sizeof(*kept));
 
@@ -54,35 +55,60 @@ static int add(struct fdstore *store, const char *pool, const char *region, int 
 		return err_set(-ENOMEM, "out of memory");
 	}
 	store->kept = kept;
-	snprintf(kept[store->count].pool, sizeof(kept->pool), "%s", pool);
-	snprintf(kept[store->count].region, sizeof(kept->region), "%s", region);
+	snprintf(kept[store->count].pool, sizeof(kept->pool), "%s", region.pool);
+	snprintf(kept[store->count].region, sizeof(kept->region), "%s", region.name);
+	kept[store->count].generation = region.generation;
 	kept[store->count++].fd = fd;
+	store->held++;
 	return 0;
 }
 
 int fdstore_add(struct fdstore *store, const char *pool, int fd)
 {
-	return add(store, pool, "", fd);
+	return add(store, (struct fdstore_region){.pool = pool, .name = ""}, fd);
 }
 
-int fdstore_add_region(struct fdstore *store, const char *pool, const char *region, int fd)
+int fdstore_add_region(struct fdstore *store, struct fdstore_region region, int fd)
 {
-	return add(store, pool, region, fd);
+	return add(store, region, fd);
 }
 
-/* "POOL/REGION" into its parts. False: it is no such thing. */
+/* A number as we write it; the empty text is 0. */
+static bool generation_read(const char *text, uint32_t *ret_generation)
+{
+	char *end;
+	unsigned long number;
+
+	if (*text != GENERATION) {
+		*ret_generation = 0;
+		return *text == '\0';
+	}
+	if (text[1] < '1' || text[1] > '9')
+		return false;
+	errno = 0;
+	number = strtoul(text + 1, &end, 10);
+	if (errno || *end || number > UINT32_MAX)
+		return false;
+	*ret_generation = (uint32_t)number;
+	return true;
+}
+
+/* "POOL/REGION" or "POOL/REGION@GENERATION" into its parts. False: it is no such thing. */
 static bool region_name(const char *text, char pool[CONFIG_NAME_MAX + 1],
-			char region[WIRE_REGION_NAME_BYTES])
+			char region[WIRE_REGION_NAME_BYTES], uint32_t *ret_generation)
 {
 	const char *slash = strchr(text, '/');
-	size_t bytes = slash ? (size_t)(slash - text) : 0;
+	size_t bytes = slash ? (size_t)(slash - text) : 0,
+	       length = slash ? strcspn(slash + 1, "@") : 0;
 
-	if (bytes == 0 || bytes > CONFIG_NAME_MAX || !slash[1] ||
-	    strlen(slash + 1) >= WIRE_REGION_NAME_BYTES)
+	if (bytes == 0 || bytes > CONFIG_NAME_MAX || length == 0 ||
+	    length >= WIRE_REGION_NAME_BYTES ||
+	    !generation_read(slash + 1 + length, ret_generation))
 		return false;
 	memcpy(pool, text, bytes);
 	pool[bytes] = '\0';
-	snprintf(region, WIRE_REGION_NAME_BYTES, "%s", slash + 1);
+	memcpy(region, slash + 1, length);
+	region[length] = '\0';
 	return true;
 }
 
@@ -90,18 +116,30 @@ static bool region_name(const char *text, char pool[CONFIG_NAME_MAX + 1],
 static int receive(struct fdstore *store, const char *name, int fd)
 {
 	const char *pool = strncmp(name, PREFIX, strlen(PREFIX)) == 0 ? name + strlen(PREFIX) : "";
-	char of[CONFIG_NAME_MAX + 1], region[WIRE_REGION_NAME_BYTES];
+	char of[CONFIG_NAME_MAX + 1], text[WIRE_REGION_NAME_BYTES];
+	struct fdstore_region region = {.pool = pool, .name = ""};
 
-	if (*pool && strlen(pool) <= CONFIG_NAME_MAX && !find(store, pool, ""))
-		return add(store, pool, "", fd);
+	if (*pool && strlen(pool) <= CONFIG_NAME_MAX && !has(store, region))
+		return add(store, region, fd);
+	region = (struct fdstore_region){.pool = of, .name = text};
 	if (strncmp(name, REGION_PREFIX, strlen(REGION_PREFIX)) == 0 &&
-	    region_name(name + strlen(REGION_PREFIX), of, region) && !find(store, of, region))
-		return add(store, of, region, fd);
+	    region_name(name + strlen(REGION_PREFIX), of, text, &region.generation) &&
+	    !has(store, region))
+		return add(store, region, fd);
 	log_warning(store->log,
 		    "descriptor %d, named %.80s, was handed over and is not for tarnd: closed", fd,
 		    name);
 	close(fd);
 	return 0;
+}
+
+/* FileDescriptorStoreMax=, as systemd says. */
+static unsigned places(void)
+{
+	const char *text = getenv("FDSTORE");
+	unsigned long number = text ? strtoul(text, NULL, 10) : 0;
+
+	return number && number <= UINT16_MAX ? (unsigned)number : PLACES;
 }
 
 int fdstore_create(const struct log *log, struct fdstore **ret_store)
@@ -113,6 +151,7 @@ int fdstore_create(const struct log *log, struct fdstore **ret_store)
 	if (!store)
 		return err_set(-ENOMEM, "out of memory");
 	store->log = log;
+	store->places = places();
 	count = sd_listen_fds_with_names(1, &names);
 	for (int i = 0; i < count; i++) {
 		if (rc == 0)
@@ -144,19 +183,25 @@ int fdstore_take(struct fdstore *store, const char *pool)
 }
 
 int fdstore_take_region(struct fdstore *store, const char *pool,
-			char ret_name[WIRE_REGION_NAME_BYTES])
+			char ret_name[WIRE_REGION_NAME_BYTES], uint32_t *ret_generation)
 {
+	struct kept *latest = NULL;
+	int fd;
+
 	for (size_t i = 0; i < store->count; i++) {
 		struct kept *kept = &store->kept[i];
-		int fd = kept->fd;
 
-		if (fd < 0 || !kept->region[0] || strcmp(kept->pool, pool) != 0)
-			continue;
-		memcpy(ret_name, kept->region, WIRE_REGION_NAME_BYTES);
-		kept->fd = -1;
-		return fd;
+		if (kept->fd >= 0 && kept->region[0] && strcmp(kept->pool, pool) == 0 &&
+		    (!latest || kept->generation > latest->generation))
+			latest = kept;
 	}
-	return -1;
+	if (!latest)
+		return -1;
+	memcpy(ret_name, latest->region, WIRE_REGION_NAME_BYTES);
+	*ret_generation = latest->generation;
+	fd = latest->fd;
+	latest->fd = -1;
+	return fd;
 }
 
 void fdstore_forget_rest(struct fdstore *store)
@@ -171,10 +216,15 @@ void fdstore_forget_rest(struct fdstore *store)
 			"the memory that was kept for pool %s%s%s is given back: the configuration has "
 			"no such pool any more, or does not keep it",
 			kept->pool, kept->region[0] ? ", region " : "", kept->region);
-		if (kept->region[0])
-			fdstore_drop_region(kept->pool, kept->region);
-		else
+		if (kept->region[0]) {
+			fdstore_drop_region(store, (struct fdstore_region){.pool = kept->pool,
+									   .name = kept->region,
+									   .generation =
+										   kept->generation});
+		} else {
 			(void)sd_notifyf(0, "FDSTOREREMOVE=1\nFDNAME=" PREFIX "%s", kept->pool);
+			store->held--;
+		}
 		close(kept->fd);
 		kept->fd = -1;
 	}
@@ -191,36 +241,60 @@ void fdstore_free(struct fdstore *store)
 	free(store);
 }
 
-static int hand_over(const char *name, int fd)
+/* `leave`: so many places stay free. systemd would not say that it has none. */
+static int hand_over(struct fdstore *store, const char *name, int fd, unsigned leave)
 {
-	char state[2 * CONFIG_NAME_MAX + 64];
+	char state[NAME_BYTES + 64];
 	int rc;
 
+	if (!store)
+		return 0;
+	if (store->held + leave >= store->places && getenv("NOTIFY_SOCKET"))
+		return err_set(-ENOSPC,
+			       "systemd keeps %u descriptors for this unit, and %u are there: raise "
+			       "FileDescriptorStoreMax= (systemctl edit)",
+			       store->places, store->held);
 	/* FDPOLL: a memfd has no events by which it could be found to be dead */
 	snprintf(state, sizeof(state), "FDSTORE=1\nFDNAME=%s\nFDPOLL=0", name);
 	rc = sd_pid_notify_with_fds(0, 0, state, &fd, 1);
-	return rc < 0 ? err_set(rc, "the memory can not be handed to systemd: %s",
-				strerrordesc_np(-rc))
-		      : rc > 0;
+	if (rc < 0)
+		return err_set(rc, "the memory can not be handed to systemd: %s",
+			       strerrordesc_np(-rc));
+	store->held += rc > 0;
+	return rc > 0;
 }
 
-int fdstore_keep(const char *pool, int fd)
+int fdstore_keep(struct fdstore *store, const char *pool, int fd)
 {
-	char name[CONFIG_NAME_MAX + sizeof(PREFIX)];
+	char name[NAME_BYTES];
 
 	snprintf(name, sizeof(name), PREFIX "%s", pool);
-	return hand_over(name, fd);
+	return hand_over(store, name, fd, 0);
 }
 
-int fdstore_keep_region(const char *pool, const char *region, int fd)
+static void region_text(struct fdstore_region region, char ret_text[NAME_BYTES])
 {
-	char name[CONFIG_NAME_MAX + WIRE_REGION_NAME_BYTES + sizeof(REGION_PREFIX) + 1];
+	int length = snprintf(ret_text, NAME_BYTES, REGION_PREFIX "%s/%s", region.pool, region.name);
 
-	snprintf(name, sizeof(name), REGION_PREFIX "%s/%s", pool, region);
-	return hand_over(name, fd);
+	if (region.generation)
+		snprintf(ret_text + length, NAME_BYTES - (size_t)length, "%c%u", GENERATION,
+			 region.generation);
 }
 
-void fdstore_drop_region(const char *pool, const char *region)
+int fdstore_keep_region(struct fdstore *store, struct fdstore_region region, int fd, bool instead)
 {
-	(void)sd_notifyf(0, "FDSTOREREMOVE=1\nFDNAME=" REGION_PREFIX "%s/%s", pool, region);
+	char name[NAME_BYTES];
+
+	region_text(region, name);
+	return hand_over(store, name, fd, instead ? 0 : 1);
+}
+
+void fdstore_drop_region(struct fdstore *store, struct fdstore_region region)
+{
+	char name[NAME_BYTES];
+
+	region_text(region, name);
+	(void)sd_notifyf(0, "FDSTOREREMOVE=1\nFDNAME=%s", name);
+	if (store->held)
+		store->held--;
 }

@@ -8,10 +8,19 @@
 #ifndef TARN_DAEMON_FDSTORE_H
 #define TARN_DAEMON_FDSTORE_H
 
+#include <stdbool.h>
+#include <stdint.h>
+
 #include "log.h"
 #include "wire.h"
 
 struct fdstore;
+
+/* A memory of a region. A region that is resized gets another one, of the next generation. */
+struct fdstore_region {
+	const char *pool, *name;
+	uint32_t generation;
+};
 
 /*
  * What was handed to this process at its start (LISTEN_FDS, LISTEN_FDNAMES). Descriptors that are not
@@ -29,17 +38,23 @@ void fdstore_free(struct fdstore *store);
 
 /* Adds a descriptor as if it had been kept; takes it over. For tests. 0 or -ENOMEM. */
 int fdstore_add(struct fdstore *store, const char *pool, int fd);
-int fdstore_add_region(struct fdstore *store, const char *pool, const char *region, int fd);
+int fdstore_add_region(struct fdstore *store, struct fdstore_region region, int fd);
 
-/* Hands a pool's memory over. 1; 0: there is nobody who would keep it; -errno with a text. */
-int fdstore_keep(const char *pool, int fd);
+/*
+ * Hands a pool's memory over. 1; 0: there is nobody who would keep it (store may be NULL); -ENOSPC: systemd keeps no
+ * more, or -errno, with a text.
+ */
+int fdstore_keep(struct fdstore *store, const char *pool, int fd);
 
-/* ---- regions of a pool, each under the name tarn-region-POOL/REGION ---- */
+/* ---- regions of a pool: tarn-region-POOL/REGION, from generation 1 on tarn-region-POOL/REGION@GENERATION ---- */
 
-/* The next one of the pool, and its name; the caller's then. -1: there is none left. */
+/*
+ * The next one of the pool, the caller's then; the latest generations come first. -1: there is none left.
+ */
 int fdstore_take_region(struct fdstore *store, const char *pool,
-			char ret_name[WIRE_REGION_NAME_BYTES]);
-int fdstore_keep_region(const char *pool, const char *region, int fd);
-void fdstore_drop_region(const char *pool, const char *region);
+			char ret_name[WIRE_REGION_NAME_BYTES], uint32_t *ret_generation);
+/* As fdstore_keep(). The last place is for who hands one over `instead` of another, which he drops at once. */
+int fdstore_keep_region(struct fdstore *store, struct fdstore_region region, int fd, bool instead);
+void fdstore_drop_region(struct fdstore *store, struct fdstore_region region);
 
 #endif

@@ -498,10 +498,10 @@ void peer_verbs_async(struct peer_verbs *peer, enum ibv_event_type type)
 	}
 	if (type == IBV_EVENT_QP_ACCESS_ERR || type == IBV_EVENT_QP_REQ_ERR)
 		input(peer, INPUT_FAULT,
-		      "it has tried what its queue pair does not allow (an address outside the "
-		      "pool, a key that is not its own, or a write although it is read-only): "
-		      "check "
-		      "the program");
+		      region_fault_text(&peer->rpc,
+					"it has tried what its queue pair does not allow (an address "
+					"outside the pool, a key that is not its own, or a write although "
+					"it is read-only): check the program"));
 	else
 		input(peer, INPUT_FAULT, verbs_async_text(type));
 }
@@ -648,9 +648,9 @@ static void on_failure(struct peer_verbs *peer, const struct ibv_wc *wc, bool re
 			 "its queue pair refuses the zero-length write that asks whether it lives: "
 			 "a client has to allow remote writes, to no memory");
 	else if (wc->status == IBV_WC_WR_FLUSH_ERR)
-		snprintf(why, sizeof(why),
-			 "its queue pair has gone to the error state: it has disconnected, or has "
-			 "tried what it may not");
+		snprintf(why, sizeof(why), "its queue pair has gone to the error state: %s",
+			 region_fault_text(&peer->rpc,
+					   "it has disconnected, or has tried what it may not"));
 	else if (wc->status == IBV_WC_RETRY_EXC_ERR)
 		snprintf(why, sizeof(why), "its NIC does not answer any more");
 	else

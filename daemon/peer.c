@@ -23,6 +23,7 @@
 #include "events.h"
 #include "handshake.h"
 #include "peer.h"
+#include "region.h"
 #include "rpc.h"
 #include "wire.h"
 
@@ -235,6 +236,25 @@ static bool on_handshake(struct peer *peer, const void *packet, size_t bytes)
 
 /* ---- clients ---- */
 
+/*
+ * An answer with a region's descriptor. Those that are on their way and have not been read count against our limit of
+ * open ones: as long as they are too many, nobody can open a region.
+ */
+static int answer_with_fd(struct peer *peer, struct rpc_answer *answer)
+{
+	int rc = send_with_fd(peer->fd, answer->bytes, answer->length, answer->fd);
+
+	if (rc != -ETOOMANYREFS)
+		return rc;
+	if (daemon_may_log(peer->daemon))
+		log_warning(peer->daemon->log,
+			    "pool %s: pid %u %s can not open a region now: too many descriptors are on "
+			    "their way to clients that do not read their answers: raise LimitNOFILE",
+			    peer->pool->name, peer->who.pid, peer->who.name);
+	region_rpc_refuse(&peer->rpc, answer->bytes);
+	return send_packet(peer->fd, answer->bytes, answer->length);
+}
+
 static bool on_rpc(struct peer *peer, const void *packet, size_t bytes)
 {
 	struct rpc_answer answer;
@@ -244,14 +264,16 @@ static bool on_rpc(struct peer *peer, const void *packet, size_t bytes)
 		peer_end(peer);
 		return false;
 	}
-	rc = answer.fd >= 0 ? send_with_fd(peer->fd, answer.bytes, answer.length, answer.fd)
+	rc = answer.fd >= 0 ? answer_with_fd(peer, &answer)
 			    : send_packet(peer->fd, answer.bytes, answer.length);
-	if (rc == -EAGAIN || rc == -EWOULDBLOCK || rc == -ENOBUFS) {
+	if (rc == 0 || rc == -EPIPE || rc == -ECONNRESET || rc == -ENOTCONN)
+		return true; /* gone is what the next recv() says */
+	if (rc == -EAGAIN || rc == -EWOULDBLOCK || rc == -ENOBUFS)
 		err_set(rc, "does not read the replies to its messages");
-		peer_end(peer);
-		return false;
-	}
-	return true; /* other errors: it is gone, which the next recv() says */
+	else
+		err_set(rc, "the reply to its message could not be sent: %s", strerrordesc_np(-rc));
+	peer_end(peer);
+	return false;
 }
 
 /* ---- control ---- */

@@ -330,13 +330,14 @@ static int memory_get(const struct config_pool *config, const struct pool_place 
 }
 
 /* Now that a pool is in it, the next daemon may find it. */
-static int memory_keep(const struct config_pool *config, struct pool *pool)
+static int memory_keep(const struct config_pool *config, const struct pool_place *place,
+		       struct pool *pool)
 {
 	int rc = pool_memory_publish(&pool->memory);
 
 	if (rc < 0 || pool->memory.path || pool->memory.kept || !config->keep.number)
 		return rc;
-	rc = fdstore_keep(config->name, pool->memory.fd);
+	rc = fdstore_keep(place->kept, config->name, pool->memory.fd);
 	if (rc < 0)
 		events_tell(pool->events, EVENT_pool_not_kept,
 			  EVENT_FIELDS(.pool = pool->name, .error = rc),
@@ -366,7 +367,7 @@ static int create_parts(const struct config_pool *config, const struct pool_plac
 	if (rc == 0)
 		rc = regions_create(pool, &pool->regions);
 	if (rc == 0)
-		rc = memory_keep(config, pool);
+		rc = memory_keep(config, place, pool);
 	if (rc == 0)
 		regions_adopt(pool->regions, place->kept);
 	if (rc == 0)

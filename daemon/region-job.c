@@ -13,7 +13,6 @@
 
 #include <linux/falloc.h>
 
-#include "atomics.h"
 #include "clock.h"
 #include "device.h"
 #include "err.h"
@@ -80,18 +79,9 @@ static int copy(struct region_job *job)
 	return 0;
 }
 
-/*
- * In this state nobody else looks at it. If the daemon is killed before the new memory is kept, the next one
- * shall not take what is empty now for the region.
- */
-static void old_free(struct region_job *job)
+static bool gives_back(const struct region_job *job)
 {
-	struct pool_memory *memory = &job->region->memory;
-
-	word_store_release((uint64_t *)(void *)(memory->base + memory->bytes -
-						FABRIC_SPACE_TAIL_BYTES),
-			   0);
-	region_memory_free(memory, &job->region->mappings, true);
+	return job->kind == REGION_JOB_FREE || job->kind == REGION_JOB_RELEASE;
 }
 
 static int work(struct region_job *job)
@@ -100,6 +90,7 @@ static int work(struct region_job *job)
 
 	switch (job->kind) {
 	case REGION_JOB_FREE:
+	case REGION_JOB_RELEASE:
 		region_memory_free(&job->memory, &job->mappings, true);
 		return 0;
 	case REGION_JOB_REGISTER:
@@ -113,8 +104,6 @@ static int work(struct region_job *job)
 		rc = copy(job);
 	if (rc == 0)
 		rc = mappings_register(job);
-	if (rc == 0 && job->kind == REGION_JOB_RESIZE)
-		old_free(job);
 	return rc;
 }
 
@@ -238,7 +227,7 @@ int region_job_start(struct region *region, enum region_job_kind kind, uint64_t 
 	job->memory = (struct pool_memory){.fd = -1, .fd_read_only = -1};
 	TAILQ_INIT(&job->mappings);
 	memory_config(job);
-	if (kind == REGION_JOB_FREE) {
+	if (gives_back(job)) {
 		job->memory = region->memory;
 		region->memory = (struct pool_memory){.fd = -1, .fd_read_only = -1};
 		TAILQ_CONCAT(&job->mappings, &region->mappings, link);
@@ -270,7 +259,7 @@ void region_job_cancel(struct region_job *job)
 	struct region_mapping *mapping;
 
 	atomic_store_explicit(&job->watch.cancel, true, memory_order_relaxed);
-	if (job->kind == REGION_JOB_FREE)
+	if (gives_back(job))
 		return;
 	TAILQ_FOREACH (mapping, &job->mappings, link)
 		atomic_store_explicit(&mapping->memory.cancel, true, memory_order_relaxed);
@@ -299,8 +288,8 @@ void region_job_progress(const struct region_job *job, uint64_t *ret_done, uint6
 
 	if (done > of)
 		done = of;
-	if (job->kind == REGION_JOB_FREE) {
-		*ret_done = *ret_of = 0;
+	if (gives_back(job)) {
+		*ret_done = *ret_of = job->kind == REGION_JOB_RELEASE ? job->bytes : 0;
 		return;
 	}
 	TAILQ_FOREACH (mapping, &job->mappings, link) {

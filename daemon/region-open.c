@@ -41,6 +41,18 @@ struct region_open *region_open_find(const struct rpc_client *client, uint32_t h
 		       : NULL;
 }
 
+const char *region_fault_text(const struct rpc_client *client, const char *otherwise)
+{
+	for (uint32_t handle = 1; handle <= TARN_REGION_OPEN_MAX; handle++) {
+		const struct region_open *open = region_open_find(client, handle);
+
+		if (open && !open->region)
+			return "a region was destroyed that it had open: it has accessed that once more, most "
+			       "likely, and connects again";
+	}
+	return otherwise;
+}
+
 static void leave(struct region_open *open)
 {
 	if (!open->region)

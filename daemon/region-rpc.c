@@ -251,6 +251,18 @@ int region_rpc(struct pool *pool, struct rpc_client *client, const void *message
 	return 0;
 }
 
+void region_rpc_refuse(struct rpc_client *client, uint8_t reply[WIRE_REGION_BYTES])
+{
+	struct wire_region_reply opened, refused;
+
+	if (wire_region_reply_decode(reply, WIRE_REGION_BYTES, &opened) < 0)
+		return;
+	region_close(client, opened.handle);
+	refused = (struct wire_region_reply){
+		.call = opened.call, .tag = opened.tag, .status = -TARN_EBUSY};
+	wire_region_reply_encode(&refused, reply);
+}
+
 int region_notified(struct rpc_client *client, uint32_t immediate,
 		    uint8_t ret_reply[WIRE_REGION_BYTES])
 {

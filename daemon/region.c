@@ -2,25 +2,19 @@
 /*
  * The regions of a pool: which there are, what state each is in, and what becomes of it when its thread is done.
  * Main thread. What may be asked for is region-rpc.c's, the work region-job.c's, who has one open
- * region-open.c's. Next: region.h.
+ * region-open.c's, what is there after a restart region-keep.c's. Next: region.h.
  */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "atomics.h"
-#include "auth.h"
 #include "clock.h"
 #include "device.h"
 #include "err.h"
 #include "fabric.h"
-#include "fdstore.h"
 #include "region.h"
-
-#define ROUND_BYTES 4096u
-/* An id is not less than the clock's milliseconds, shifted; one of before a restart may be so much ahead of it. */
-#define ID_CLOCK_BITS 20
-#define ID_AHEAD_MS   (365ull * 86400 * 1000)
 
 /* ---- the list ---- */
 
@@ -54,8 +48,7 @@ static uint64_t memory_bytes(uint64_t bytes)
 	       LAYOUT_PAGE_BYTES;
 }
 
-static struct region *region_new(struct regions *regions, const char *name, uint64_t id,
-				 uint64_t bytes)
+struct region *region_new(struct regions *regions, const char *name, uint64_t id, uint64_t bytes)
 {
 	struct region *region = calloc(1, sizeof(*region)), *after;
 
@@ -89,6 +82,7 @@ static void region_forget(struct region *region)
 	TAILQ_REMOVE(&region->regions->list, region, link);
 	region->regions->count--;
 	region->regions->bytes -= region->counted;
+	region->regions->refused -= region->keeping == REGION_REFUSED;
 	free(region);
 }
 
@@ -97,113 +91,19 @@ static const struct log *log_of(const struct region *region)
 	return region->regions->pool->log;
 }
 
-/* ---- over restarts ---- */
-
-static void keep(struct region *region)
-{
-	const struct pool *pool = region->regions->pool;
-	int rc = pool->config->keep.number
-			 ? fdstore_keep_region(pool->name, region->name, region->memory.fd)
-			 : 0;
-
-	if (rc < 0)
-		log_warning(log_of(region),
-			    "pool %s: region %s: %s: it will be gone after a restart", pool->name,
-			    region->name, err_text());
-}
-
-static void keep_no_more(const struct region *region)
-{
-	const struct pool *pool = region->regions->pool;
-
-	if (pool->config->keep.number)
-		fdstore_drop_region(pool->name, region->name);
-}
-
-/* What was kept is a memfd of ours; what is in it, anybody's. */
-static bool tail_valid(const struct pool_memory *memory, const char *name,
-		       struct region_tail *ret_tail)
-{
-	struct region_tail tail;
-
-	if (memory->bytes <= FABRIC_SPACE_TAIL_BYTES)
-		return false;
-	memcpy(&tail, memory->base + memory->bytes - FABRIC_SPACE_TAIL_BYTES, sizeof(tail));
-	if (tail.alive != REGION_ALIVE || tail.id == 0 || tail.id >> ID_CLOCK_BITS > clock_wall_ms() + ID_AHEAD_MS ||
-	    tail.bytes == 0 ||
-	    tail.bytes % ROUND_BYTES || tail.bytes > memory->bytes - FABRIC_SPACE_TAIL_BYTES ||
-	    strncmp(tail.name, name, sizeof(tail.name)) != 0)
-		return false;
-	*ret_tail = tail;
-	return true;
-}
-
-static struct region *id_find(struct regions *regions, uint64_t id)
-{
-	struct region *region;
-
-	TAILQ_FOREACH (region, &regions->list, link)
-		if (region->id == id)
-			return region;
-	return NULL;
-}
-
-static bool adopt(struct regions *regions, const char *name, int fd)
-{
-	const struct pool *pool = regions->pool;
-	struct config_pool config = *pool->config;
-	struct pool_memory memory;
-	struct region_tail tail;
-	struct region *region;
-
-	config.file.text = "";
-	if (pool_memory_adopt(&config, fd, true, pool->log, &memory) < 0) {
-		log_warning(pool->log, "pool %s: region %s can not be used again: %s", pool->name,
-			    name, err_text());
-		return false;
-	}
-	region = tail_valid(&memory, name, &tail) && !id_find(regions, tail.id) &&
-				 tail.id < UINT64_MAX
-			 ? region_new(regions, name, tail.id, tail.bytes)
-			 : NULL;
-	if (!region) {
-		log_warning(pool->log,
-			    "pool %s: what was kept of region %s is damaged: it is given back",
-			    pool->name, name);
-		pool_memory_free(&memory);
-		return false;
-	}
-	region->memory = memory;
-	/* what it says of its size is a writer's word */
-	regions->bytes += memory.bytes - region->counted;
-	region->counted = memory.bytes;
-	region->created_ms = tail.created_ms;
-	/* later than any of before the restart: who knows one of those is told */
-	region->sequence = clock_wall_ms() << ID_CLOCK_BITS;
-	region->state = TARN_REGION_READY;
-	return true;
-}
-
-void regions_adopt(struct regions *regions, struct fdstore *kept)
-{
-	char name[WIRE_REGION_NAME_BYTES];
-	int fd;
-
-	/* what is not to be kept any more is given back with the rest (fdstore_forget_rest()) */
-	if (!regions->pool->config->keep.number)
-		return;
-	while (kept && (fd = fdstore_take_region(kept, regions->pool->name, name)) >= 0) {
-		if (wire_region_name_check(name) == 0 && !regions_find(regions, name) &&
-		    adopt(regions, name, fd))
-			continue;
-		fdstore_drop_region(regions->pool->name, name);
-	}
-	if (regions->count)
-		log_notice(regions->pool->log, "pool %s: %u regions are there again",
-			   regions->pool->name, regions->count);
-}
-
 /* ---- what a thread has finished ---- */
+
+/* Who is at it on shared memory does not go on, but for the access that it is in. */
+static void tail_clear(struct region *region)
+{
+	struct pool_memory *memory = &region->memory;
+
+	/* release: pairs with the acquire in fabric-shm-space.c */
+	if (memory->base)
+		word_store_release((uint64_t *)(void *)(memory->base + memory->bytes -
+							FABRIC_SPACE_TAIL_BYTES),
+				   0);
+}
 
 static void failed(struct region *region, const struct region_job *job)
 {
@@ -229,30 +129,56 @@ static void created(struct region *region, struct region_job *job)
 	}
 	region->memory = job->memory;
 	TAILQ_CONCAT(&region->mappings, &job->mappings, link);
-	keep(region);
+	region_keep(region);
 	ready(region);
+}
+
+/* What is left of a resize is done: the old memory is gone. */
+static void released(struct region *region)
+{
+	struct regions *regions = region->regions;
+
+	regions->bytes -= region->counted;
+	region->counted = memory_bytes(region->bytes);
+	ready(region);
+}
+
+/*
+ * The new memory is the region from here on, also for the next daemon: systemd has it, and has the old one no more.
+ * Not before that the old one is given up, which takes a thread.
+ */
+static void memory_replace(struct region *region, struct region_job *job)
+{
+	int rc;
+
+	tail_clear(region);
+	rc = region_job_start(region, REGION_JOB_RELEASE, job->bytes);
+	if (rc < 0)
+		region_memory_free(&region->memory, &region->mappings, true); /* in this thread */
+	region->memory = job->memory;
+	TAILQ_CONCAT(&region->mappings, &job->mappings, link);
+	region->bytes = job->bytes;
+	if (rc < 0)
+		released(region);
 }
 
 static void resized(struct region *region, struct region_job *job)
 {
-	struct regions *regions = region->regions;
-
-	if (job->rc < 0) {
-		failed(region, job);
-		regions->bytes -= memory_bytes(job->bytes);
-		region_memory_free(&job->memory, &job->mappings, true);
-		region->state = TARN_REGION_READY;
+	if (job->rc == 0 && region->state == TARN_REGION_DESTROYING)
+		job->rc = -ECANCELED;
+	if (job->rc == 0) {
+		job->rc = region_keep_instead(region, &job->memory);
+		if (job->rc < 0)
+			snprintf(job->text, sizeof(job->text), "%s: it is not resized", err_text());
+	}
+	if (job->rc == 0) {
+		memory_replace(region, job);
 		return;
 	}
-	/* the thread has freed what was before */
-	regions->bytes -= region->counted;
-	region->counted = memory_bytes(job->bytes);
-	keep_no_more(region);
-	region->memory = job->memory;
-	TAILQ_CONCAT(&region->mappings, &job->mappings, link);
-	region->bytes = job->bytes;
-	keep(region);
-	ready(region);
+	failed(region, job);
+	region->regions->bytes -= memory_bytes(job->bytes);
+	region_memory_free(&job->memory, &job->mappings, true);
+	region->state = TARN_REGION_READY;
 }
 
 static void registered(struct region *region, struct region_job *job)
@@ -310,6 +236,9 @@ static void job_ended(struct region *region, bool goes)
 	case REGION_JOB_RESIZE:
 		resized(region, &job);
 		break;
+	case REGION_JOB_RELEASE:
+		released(region);
+		break;
 	case REGION_JOB_REGISTER:
 		registered(region, &job);
 		break;
@@ -333,7 +262,7 @@ static void job_take(struct region *region)
 	if (!goes)
 		return;
 	region->state = TARN_REGION_DESTROYING;
-	keep_no_more(region);
+	region_keep_no_more(region);
 	go(region);
 }
 
@@ -361,13 +290,13 @@ static int bytes_round(uint64_t bytes, uint64_t *ret_bytes)
 {
 	if (bytes == 0 || bytes > TARN_REGION_BYTES_MAX)
 		return -EINVAL;
-	*ret_bytes = (bytes + ROUND_BYTES - 1) / ROUND_BYTES * ROUND_BYTES;
+	*ret_bytes = (bytes + REGION_ROUND_BYTES - 1) / REGION_ROUND_BYTES * REGION_ROUND_BYTES;
 	return 0;
 }
 
 int region_create(struct regions *regions, const char *name, uint64_t bytes)
 {
-	uint64_t rounded;
+	uint64_t rounded, now = clock_wall_ms() << REGION_ID_CLOCK_BITS;
 	struct region *region;
 	int rc = bytes_round(bytes, &rounded);
 
@@ -381,9 +310,7 @@ int region_create(struct regions *regions, const char *name, uint64_t bytes)
 		return -TARN_EQUOTA;
 	/* by the clock, so that an id of before a restart does not come again */
 	region = region_new(regions, name,
-			    clock_wall_ms() << ID_CLOCK_BITS > regions->last_id ? clock_wall_ms() << ID_CLOCK_BITS
-								     : regions->last_id + 1,
-			    rounded);
+			    now > regions->last_id ? now : regions->last_id + 1, rounded);
 	if (!region)
 		return -ENOMEM;
 	region->created_ms = clock_wall_ms();
@@ -405,6 +332,8 @@ int region_resize(struct region *region, uint64_t bytes)
 		return -TARN_EBUSY;
 	if (rounded == region->bytes)
 		return 0;
+	if (region->generation == UINT32_MAX)
+		return -ENOSPC;
 	if (!fits(region->regions, rounded))
 		return -TARN_EQUOTA;
 	rc = region_job_start(region, REGION_JOB_RESIZE, rounded);
@@ -415,37 +344,18 @@ int region_resize(struct region *region, uint64_t bytes)
 	return 0;
 }
 
-/* Who is at it on shared memory does not go on, but for the access that it is in. */
-static void tail_clear(struct region *region)
-{
-	struct pool_memory *memory = &region->memory;
-
-	/* release: pairs with the acquire in fabric-shm-space.c */
-	if (memory->base)
-		word_store_release((uint64_t *)(void *)(memory->base + memory->bytes -
-							FABRIC_SPACE_TAIL_BYTES),
-				   0);
-}
-
 int region_destroy(struct region *region)
 {
-	bool resizing = region->state == TARN_REGION_RESIZING;
-
 	if (region->state == TARN_REGION_DESTROYING)
 		return 0;
 	region->state = TARN_REGION_DESTROYING;
-	/* while it is resized nobody has it open, and its memory is the thread's, which may just free it */
-	if (resizing)
-		keep_no_more(region);
-	else
-		tail_clear(region);
+	tail_clear(region);
 	region_cut_all(region);
-	if (region->job) {
+	region_keep_no_more(region);
+	if (region->job)
 		region_job_cancel(region->job);
-		return 0;
-	}
-	keep_no_more(region);
-	go(region);
+	else
+		go(region);
 	return 0;
 }
 
@@ -494,10 +404,7 @@ void regions_registration_removed(struct regions *regions, struct registration *
 		job_take(region);
 	}
 	TAILQ_FOREACH (region, &regions->list, link) {
-		/* one that is resized on other devices is its thread's, and came to none since */
-		mapping = region->state == TARN_REGION_RESIZING
-				  ? NULL
-				  : (struct region_mapping *)region_mapping_find(region, registration);
+		mapping = (struct region_mapping *)region_mapping_find(region, registration);
 		if (!mapping)
 			continue;
 		TAILQ_REMOVE(&region->mappings, mapping, link);

@@ -4,8 +4,11 @@
  *
  * A region's memory is a memfd of its own, registered apart from the pool's on each of the pool's devices.
  * What takes long (clearing it, registering it, giving it back) is done by a thread per region, a job; all
- * else runs in the main thread. region.c has the list and the states, region-job.c the thread, region-open.c who
- * has what open, and who waits, region-rpc.c answers the messages.
+ * else runs in the main thread. region.c has the list and the states, region-job.c the thread, region-keep.c what
+ * is there after a restart, region-open.c who has what open, and who waits, region-rpc.c answers the messages.
+ *
+ * A resize is two jobs: one makes the new memory, whole, the other gives the old one back. Between them the new one
+ * takes its place, with systemd too: a daemon that is killed leaves the old memory, or both, or the new one.
  */
 #ifndef TARN_DAEMON_REGION_H
 #define TARN_DAEMON_REGION_H
@@ -23,7 +26,9 @@
 struct region_job;
 struct rpc_client;
 
-#define REGIONS_MAX 4096u /* of a pool */
+#define REGIONS_MAX          4096u /* of a pool */
+#define REGION_ROUND_BYTES   4096u
+#define REGION_ID_CLOCK_BITS 20 /* an id is not less than the clock's milliseconds, shifted by so many bits */
 
 /* A region's memory on one device. */
 struct region_mapping {
@@ -44,6 +49,13 @@ struct region_tail {
 };
 #define REGION_ALIVE 0x31746772656e7261ull /* "arnergt1" */
 
+/* What systemd has of it. */
+enum region_keeping {
+	REGION_NOT_KEPT, /* nothing, and nobody has asked */
+	REGION_KEPT,     /* its memory, of this generation */
+	REGION_REFUSED   /* nothing, though it should: the store is full, or systemd can not be told */
+};
+
 struct region {
 	TAILQ_ENTRY(region) link; /* of the pool's, by rising id */
 	struct regions *regions;
@@ -56,14 +68,18 @@ struct region {
 	struct region_job *job; /* NULL: nothing is under way */
 	LIST_HEAD(, region_open) opens;
 	uint32_t open_count;
-	uint64_t sequence; /* of the last notification */
+	uint64_t sequence;   /* of the last notification */
+	uint32_t generation; /* of its memory: how often it was resized */
+	enum region_keeping keeping;
 };
 TAILQ_HEAD(region_list, region);
 
 struct regions {
 	struct pool *pool;
 	struct region_list list;
+	struct fdstore *kept; /* NULL: nobody keeps anything */
 	unsigned count;
+	unsigned refused; /* REGION_REFUSED */
 	uint64_t bytes; /* of memory, of all; also of what is being made */
 	uint64_t last_id;
 	TAILQ_HEAD(, registration) registrations; /* on which clients can come */
@@ -72,11 +88,11 @@ struct regions {
 int regions_create(struct pool *pool, struct regions **ret_regions);
 /* Waits for what is under way. No client is left. */
 void regions_free(struct regions *regions);
-/* Those that systemd has kept over a restart; what can not be used is given back, and the log says so. */
-void regions_adopt(struct regions *regions, struct fdstore *kept);
 /* Takes note of what threads have finished. Cheap; now and then, and before a question is answered. */
 void regions_poll(struct regions *regions);
 struct region *regions_find(struct regions *regions, const char *name);
+/* In the list, and nothing else yet. NULL: no memory. */
+struct region *region_new(struct regions *regions, const char *name, uint64_t id, uint64_t bytes);
 
 /*
  * Begins it: 0, or -TARN_EEXISTS, -TARN_EQUOTA, -TARN_EBUSY, -TARN_ENOREGION, -EINVAL (bytes), -ENOSPC,
@@ -94,12 +110,29 @@ void regions_registration_added(struct regions *regions, struct registration *re
 /* It ends. Waits for a thread that uses it. */
 void regions_registration_removed(struct regions *regions, struct registration *registration);
 
+/* ---- region-keep.c: over restarts ---- */
+
+/*
+ * Those that systemd has kept; what can not be used is given back, and the log says so. From now on it keeps, too.
+ * kept: NULL, or there as long as the regions are.
+ */
+void regions_adopt(struct regions *regions, struct fdstore *kept);
+/* Its memory is whole: it is handed to systemd, if the pool is to be kept. That it is not is said by the log. */
+void region_keep(struct region *region);
+/*
+ * This memory, which is whole, is kept instead of the region's: it has the next generation then. 0; a negative code
+ * with a text: the region's is kept as before.
+ */
+int region_keep_instead(struct region *region, const struct pool_memory *memory);
+void region_keep_no_more(struct region *region);
+
 /* ---- region-job.c: what takes long ---- */
 
 enum region_job_kind {
 	REGION_JOB_CREATE,   /* memory, and its mappings */
 	REGION_JOB_REGISTER, /* mappings that are missing */
 	REGION_JOB_RESIZE,   /* other memory with the same bytes in it, and its mappings */
+	REGION_JOB_RELEASE,  /* the memory of before that is given back */
 	REGION_JOB_FREE      /* all that is given back */
 };
 
@@ -109,9 +142,9 @@ struct region_job {
 	pthread_t thread;
 	struct config_pool config; /* of the memory */
 	uint64_t bytes;
-	struct pool_memory memory; /* CREATE, RESIZE: the new one. FREE: that which goes */
+	struct pool_memory memory; /* CREATE, RESIZE: the new one. FREE, RELEASE: that which goes */
 	struct region_mappings
-		mappings;        /* CREATE, RESIZE, REGISTER: new ones. FREE: those that go */
+		mappings; /* CREATE, RESIZE, REGISTER: new ones. FREE, RELEASE: those that go */
 	struct device **devices; /* that stay meanwhile */
 	unsigned device_count;
 	struct pool_memory_watch watch;
@@ -151,6 +184,11 @@ void region_close(struct rpc_client *client, uint32_t handle);
 void region_close_all(struct rpc_client *client);
 /* The region goes: nobody has it open any more. */
 void region_cut_all(struct region *region);
+/*
+ * What the log says of a client whose queue pair has failed: `otherwise`, unless a region was destroyed that it had
+ * open, which it may not have heard of yet.
+ */
+const char *region_fault_text(const struct rpc_client *client, const char *otherwise);
 /* Wakes who waits. */
 void region_notify(struct region *region);
 
@@ -159,6 +197,8 @@ void region_notify(struct region *region);
 /* Answers a message; *ret_fd: a descriptor that goes along, the region's; -1: none. 0 or -TARN_EPROTO. */
 int region_rpc(struct pool *pool, struct rpc_client *client, const void *message, size_t bytes,
 	       uint8_t ret_reply[WIRE_REGION_BYTES], int *ret_fd);
+/* The descriptor that was to go along with this answer can not be sent now: it becomes -TARN_EBUSY, and nothing is open. */
+void region_rpc_refuse(struct rpc_client *client, uint8_t reply[WIRE_REGION_BYTES]);
 /*
  * NOTIFY by a WRITE with immediate data (in host byte order). 0; -TARN_EPROTO with a text: it names nothing that
  * the client has opened.

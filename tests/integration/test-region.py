@@ -114,7 +114,8 @@ def test_destroyed_under_its_users():
             client(daemon, "destroy", "gone")
             for user in users:
                 assert finish(user).endswith(b"rounds\n")
-        assert regions(daemon) == {"count": 0, "memory_bytes": 0, "memory_limit_bytes": 64 << 20}, regions(daemon)
+        wanted = {"count": 0, "not_kept": 0, "memory_bytes": 0, "memory_limit_bytes": 64 << 20}
+        assert regions(daemon) == wanted, regions(daemon)
         pool_check(daemon)
         assert daemon.process.poll() is None
 

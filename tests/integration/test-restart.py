@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import random
+import select
 import shutil
 import signal
 import socket
@@ -17,7 +18,7 @@ import tempfile
 import time
 
 import rawclient
-from tarntest import BUILD, FABRIC, PATIENCE, TARND, Daemon, Skip, freeze, run, socket_only, tarn_json
+from tarntest import BUILD, FABRIC, PATIENCE, TARN, TARND, Daemon, Skip, freeze, run, socket_only, tarn_json
 
 CLIENT = os.path.join(BUILD, "tests/integration/client")
 ROOM = "size = 32M\nhugepages = off\n"
@@ -78,6 +79,25 @@ class Manager:
         return subprocess.Popen(
             ["bash", "-c", script, "bash", *command], env=environment, pass_fds=[fd for _, fd in self.kept], **options
         )
+
+    def full(self):
+        """Can nothing be sent any more, by somebody who has sent nothing yet?"""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:
+            probe.connect(self.path)
+            return not select.select([], [probe], [], 0)[1]
+
+    def take_only(self, count):
+        """So many further messages can be sent; with the one behind them the daemon stands still."""
+        while not self.full():
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+                sender.setblocking(False)
+                try:
+                    while True:
+                        sender.sendto(b"FILLER=1", self.path)
+                except BlockingIOError:
+                    pass
+        for _ in range(count):
+            self.socket.recv(4096, socket.MSG_DONTWAIT)
 
     def stop(self):
         """As `systemctl stop`: what was kept is dropped."""
@@ -252,6 +272,69 @@ def test_kept_memory_that_does_not_fit():
             file.write(text)
         daemon.start()
         assert daemon.tarn("get", "key").stdout == b"value"
+
+
+@socket_only("is about systemd")
+def test_killed_while_resized():
+    """Before the new memory is with systemd, when both are, and behind that: the region has all its bytes, and one memory."""
+    content = random.Random(3).randbytes(64 << 10)
+    with ManagedDaemon(ROOM + "region_memory = 64M\n") as daemon:
+        manager = daemon.manager
+
+        def kept():
+            return [name for name in manager.names() if name.startswith("tarn-region-main/a")]
+
+        daemon.tarn("region", "create", "a", "64K")
+        daemon.tarn("region", "write", "a", stdin=content)
+        assert kept() == ["tarn-region-main/a"]
+        size = 64 << 10
+        for messages, after, memories in ((0, 3 << 20, 1), (1, 3 << 20, 2), (2, 1 << 20, 1), (1, 64 << 10, 2), (0, 2 << 20, 1), (2, 2 << 20, 1)):
+            manager.take_only(messages)
+            command = [TARN, "-u", daemon.uri, "region", "resize", "a", str(after)]
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            wait_for(manager.full)
+            if messages != 1:
+                time.sleep(0.3)  # until it waits with what comes next, if the machine is not busy
+            daemon.kill()
+            process.kill()
+            process.wait()
+            assert len(kept()) == memories, (messages, kept())
+            daemon.start()
+            size = size if messages == 0 else after
+            assert tarn_json("-u", daemon.uri, "region", "show", "a")["bytes"] == size, (messages, size)
+            data = daemon.tarn("region", "read", "a").stdout
+            assert data == content + bytes(size - len(content)), messages
+            assert len(kept()) == 1, kept()
+            regions = stats(daemon)["regions"]
+            assert regions["count"] == 1 and regions["not_kept"] == 0, regions
+            if memories == 2:
+                assert "region a: a restart came between the two memories of a resize" in daemon.log()
+        daemon.tarn("region", "destroy", "a")
+        assert not kept()
+
+
+@socket_only("is about systemd")
+def test_more_than_systemd_keeps():
+    """What it has no place for works, and it is said that it will be gone."""
+    os.environ["FDSTORE"] = "4"  # as of systemd 254: FileDescriptorStoreMax=
+    try:
+        daemon = ManagedDaemon(ROOM + "region_memory = 64M\n")
+        with daemon:
+            for name in "abc":
+                daemon.tarn("region", "create", name, "4K")
+            assert stats(daemon)["regions"]["not_kept"] == 1
+            assert "region c will be gone after a restart: systemd keeps 4 descriptors for this unit" in daemon.log(), daemon.log()
+            assert len(daemon.manager.names()) == 3
+            # the fourth place is for a resize
+            daemon.tarn("region", "resize", "a", "8K")
+            daemon.tarn("region", "write", "c", stdin=b"c")
+            daemon.tarn("region", "destroy", "b")
+            assert stats(daemon)["regions"]["not_kept"] == 0
+            restart(daemon, kill=True)
+            assert daemon.tarn("region", "read", "c", "--bytes", "1").stdout == b"c"
+            assert sorted(daemon.manager.names()) == ["tarn-pool-main", "tarn-region-main/a@1", "tarn-region-main/c"]
+    finally:
+        del os.environ["FDSTORE"]
 
 
 # ---- clients ----

@@ -217,6 +217,54 @@ static void test_rights(void **state)
 	world_close(&w);
 }
 
+/* The descriptor could not be sent: it has nothing open, and knows that it may ask again. */
+static void test_refused(void **state)
+{
+	struct wire_region_request request = {
+		.call = WIRE_REGION_OPEN, .tag = 5, .handle = 9, .name = "a"};
+	struct wire_region_reply reply;
+	uint8_t bytes[WIRE_REGION_BYTES];
+	struct rpc_answer answer;
+	struct world w;
+
+	(void)state;
+	world_open(&w);
+	make(&w, "a", 4096);
+	wire_region_request_encode(&request, bytes);
+	assert_int_equal(rpc_handle(w.f.pool, &w.client, bytes, sizeof(bytes), &answer), 0);
+	assert_true(answer.fd >= 0);
+	assert_int_equal(ASK(&w, client, STAT, "a").number, 1);
+	region_rpc_refuse(&w.client, answer.bytes);
+	assert_int_equal(wire_region_reply_decode(answer.bytes, answer.length, &reply), 0);
+	assert_true(reply.call == WIRE_REGION_OPEN && reply.tag == 5 && reply.id == 0);
+	assert_int_equal(reply.status, -TARN_EBUSY);
+	assert_int_equal(ASK(&w, client, STAT, "a").number, 0);
+	assert_int_equal(ASK(&w, client, NOTIFY, NULL, .handle = 9).status, -TARN_EPROTO);
+	world_close(&w);
+}
+
+/* The log says of a client with a region that was destroyed under it that this may be why. */
+static void test_fault_text(void **state)
+{
+	struct world w;
+
+	(void)state;
+	world_open(&w);
+	make(&w, "a", 4096);
+	ASK(&w, client, OPEN, "a", .handle = 60);
+	ASK(&w, other, OPEN, "a", .handle = 1);
+	assert_string_equal(region_fault_text(&w.client, "else"), "else");
+	ASK(&w, other, CLOSE, NULL, .handle = 1);
+	assert_int_equal(ASK(&w, other, DESTROY, "a").status, 0);
+	assert_non_null(strstr(region_fault_text(&w.client, "else"), "was destroyed"));
+	assert_string_equal(region_fault_text(&w.other, "else"), "else");
+	/* it has heard of it */
+	ASK(&w, client, CLOSE, NULL, .handle = 60);
+	assert_string_equal(region_fault_text(&w.client, "else"), "else");
+	settle(&w);
+	world_close(&w);
+}
+
 /* One notice, until the client asks again. */
 static void test_notices(void **state)
 {
@@ -364,7 +412,9 @@ static struct fdstore *store_of(struct world *w, const char *name, int fd)
 	struct fdstore *store;
 
 	assert_int_equal(fdstore_create(&w->f.log, &store), 0);
-	assert_int_equal(fdstore_add_region(store, "main", name, fd), 0);
+	assert_int_equal(fdstore_add_region(
+				 store, (struct fdstore_region){.pool = "main", .name = name}, fd),
+			 0);
 	return store;
 }
 
@@ -467,8 +517,12 @@ static void test_adopt_other(void **state)
 	world_open(&w);
 	store = store_of(&w, "a", open("/dev/null", O_RDWR | O_CLOEXEC));
 	fd = kept(&tail, &before);
-	assert_int_equal(fdstore_add_region(store, "main", "b", fd), 0); /* its tail says a */
-	assert_int_equal(fdstore_add_region(store, "other", "a", memfd_create("x", MFD_CLOEXEC)),
+	/* its tail says a */
+	assert_int_equal(
+		fdstore_add_region(store, (struct fdstore_region){.pool = "main", .name = "b"}, fd), 0);
+	assert_int_equal(fdstore_add_region(store,
+					    (struct fdstore_region){.pool = "other", .name = "a"},
+					    memfd_create("x", MFD_CLOEXEC)),
 			 0);
 	regions_adopt(w.f.pool->regions, store);
 	assert_int_equal(w.f.pool->regions->count, 0);
@@ -483,6 +537,8 @@ int main(void)
 		cmocka_unit_test(test_make),
 		cmocka_unit_test(test_hostile),
 		cmocka_unit_test(test_rights),
+		cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_fault_text),
 		cmocka_unit_test(test_notices),
 		cmocka_unit_test(test_destroyed_memory),
 		cmocka_unit_test(test_destroyed_at_once),

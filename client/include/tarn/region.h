@@ -133,7 +133,8 @@ TARN_API TARN_MUST_CHECK int tarn_region_list(struct tarn_session *session, uint
 
 /**
  * Makes it larger (with zeros) or smaller. Nobody may have it open: its memory is another one then. For a moment
- * both need room; and a tarnd that is killed in the moment between the two loses the region. @bytes, @flags, waiting and errors as tarn_region_create(); -TARN_EBUSY: it is open, or not
+ * both need room. If tarnd is killed meanwhile and comes back with its memory, the region has the old size or the new
+ * one, and all its bytes. @bytes, @flags, waiting and errors as tarn_region_create(); -TARN_EBUSY: it is open, or not
  * ready.
  */
 TARN_API TARN_MUST_CHECK int tarn_region_resize(struct tarn_session *session, const char *name,

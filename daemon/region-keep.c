@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What systemd keeps of regions, and what the next daemon makes of it. Main thread. A region that is resized has two
+ * memories with systemd for a moment, so that it is lost at none: a memory is handed over only when it is whole, and
+ * the one of the latest generation is the region. Next: fdstore.h; region.c says when.
+ */
+#include <string.h>
+#include <unistd.h>
+
+#include "auth.h"
+#include "clock.h"
+#include "err.h"
+#include "fabric.h"
+#include "fdstore.h"
+#include "region.h"
+
+/* One of before a restart may be so much ahead of the clock. */
+#define ID_AHEAD_MS (365ull * 86400 * 1000)
+
+/* ---- keeping ---- */
+
+static struct fdstore_region named(const struct region *region, uint32_t generation)
+{
+	return (struct fdstore_region){.pool = region->regions->pool->name,
+				       .name = region->name,
+				       .generation = generation};
+}
+
+static void keeping_set(struct region *region, enum region_keeping keeping)
+{
+	struct regions *regions = region->regions;
+
+	regions->refused -= region->keeping == REGION_REFUSED;
+	regions->refused += keeping == REGION_REFUSED;
+	region->keeping = keeping;
+}
+
+/* As fdstore_keep(). */
+static int hand_over(struct region *region, uint32_t generation, int fd, bool instead)
+{
+	struct regions *regions = region->regions;
+
+	if (!regions->pool->config->keep.number)
+		return 0;
+	return fdstore_keep_region(regions->kept, named(region, generation), fd, instead);
+}
+
+static void keep(struct region *region)
+{
+	int rc = hand_over(region, region->generation, region->memory.fd, false);
+
+	if (rc < 0 && region->keeping != REGION_REFUSED)
+		log_warning(region->regions->pool->log,
+			    "pool %s: region %s will be gone after a restart: %s",
+			    region->regions->pool->name, region->name, err_text());
+	keeping_set(region, rc < 0 ? REGION_REFUSED : rc > 0 ? REGION_KEPT : REGION_NOT_KEPT);
+}
+
+void region_keep(struct region *region)
+{
+	if (region->state != TARN_REGION_DESTROYING)
+		keep(region);
+}
+
+int region_keep_instead(struct region *region, const struct pool_memory *memory)
+{
+	bool instead = region->keeping == REGION_KEPT;
+	uint32_t old = region->generation;
+	int rc = hand_over(region, old + 1, memory->fd, instead);
+
+	if (rc < 0 && instead)
+		return rc;
+	/* a kill between these two leaves both */
+	if (instead)
+		fdstore_drop_region(region->regions->kept, named(region, old));
+	region->generation = old + 1;
+	keeping_set(region, rc < 0 ? REGION_REFUSED : rc > 0 ? REGION_KEPT : REGION_NOT_KEPT);
+	return 0;
+}
+
+/* A place is free now: for one that had found none. */
+static void keep_another(struct regions *regions)
+{
+	struct region *region;
+
+	if (!regions->refused)
+		return;
+	TAILQ_FOREACH (region, &regions->list, link)
+		if (region->keeping == REGION_REFUSED && region->state == TARN_REGION_READY) {
+			keep(region);
+			return;
+		}
+}
+
+void region_keep_no_more(struct region *region)
+{
+	bool kept = region->keeping == REGION_KEPT;
+
+	keeping_set(region, REGION_NOT_KEPT);
+	if (!kept)
+		return;
+	fdstore_drop_region(region->regions->kept, named(region, region->generation));
+	keep_another(region->regions);
+}
+
+/* ---- after a restart ---- */
+
+/* What was kept is a memfd of ours; what is in it, anybody's. */
+static bool tail_valid(const struct pool_memory *memory, const char *name,
+		       struct region_tail *ret_tail)
+{
+	struct region_tail tail;
+
+	if (memory->bytes <= FABRIC_SPACE_TAIL_BYTES)
+		return false;
+	memcpy(&tail, memory->base + memory->bytes - FABRIC_SPACE_TAIL_BYTES, sizeof(tail));
+	if (tail.alive != REGION_ALIVE || tail.id == 0 ||
+	    tail.id >> REGION_ID_CLOCK_BITS > clock_wall_ms() + ID_AHEAD_MS ||
+	    tail.bytes == 0 || tail.bytes % REGION_ROUND_BYTES ||
+	    tail.bytes > memory->bytes - FABRIC_SPACE_TAIL_BYTES ||
+	    strncmp(tail.name, name, sizeof(tail.name)) != 0)
+		return false;
+	*ret_tail = tail;
+	return true;
+}
+
+static struct region *id_find(struct regions *regions, uint64_t id)
+{
+	struct region *region;
+
+	TAILQ_FOREACH (region, &regions->list, link)
+		if (region->id == id)
+			return region;
+	return NULL;
+}
+
+static bool adopt(struct regions *regions, const char *name, uint32_t generation, int fd)
+{
+	const struct pool *pool = regions->pool;
+	struct config_pool config = *pool->config;
+	struct pool_memory memory;
+	struct region_tail tail;
+	struct region *region;
+
+	config.file.text = "";
+	if (pool_memory_adopt(&config, fd, true, pool->log, &memory) < 0) {
+		log_warning(pool->log, "pool %s: region %s can not be used again: %s", pool->name,
+			    name, err_text());
+		return false;
+	}
+	region = tail_valid(&memory, name, &tail) && !id_find(regions, tail.id) &&
+				 tail.id < UINT64_MAX
+			 ? region_new(regions, name, tail.id, tail.bytes)
+			 : NULL;
+	if (!region) {
+		log_warning(pool->log,
+			    "pool %s: what was kept of region %s is damaged: it is given back",
+			    pool->name, name);
+		pool_memory_free(&memory);
+		return false;
+	}
+	region->memory = memory;
+	/* what it says of its size is a writer's word */
+	regions->bytes += memory.bytes - region->counted;
+	region->counted = memory.bytes;
+	region->created_ms = tail.created_ms;
+	region->generation = generation;
+	keeping_set(region, REGION_KEPT);
+	/* later than any of before the restart: who knows one of those is told */
+	region->sequence = clock_wall_ms() << REGION_ID_CLOCK_BITS;
+	region->state = TARN_REGION_READY;
+	return true;
+}
+
+/* A resize that was not finished: this memory is of before it. */
+static void superseded(struct regions *regions, const char *name, int fd)
+{
+	log_notice(regions->pool->log,
+		   "pool %s: region %s: a restart came between the two memories of a resize: the "
+		   "old one is given back",
+		   regions->pool->name, name);
+	close(fd);
+}
+
+void regions_adopt(struct regions *regions, struct fdstore *kept)
+{
+	char name[WIRE_REGION_NAME_BYTES];
+	uint32_t generation;
+	int fd;
+
+	regions->kept = kept;
+	/* what is not to be kept any more is given back with the rest (fdstore_forget_rest()) */
+	if (!regions->pool->config->keep.number)
+		return;
+	/* the latest generations come first: what comes behind one that is whole is not needed any more */
+	while (kept && (fd = fdstore_take_region(kept, regions->pool->name, name, &generation)) >= 0) {
+		if (regions_find(regions, name))
+			superseded(regions, name, fd);
+		else if (wire_region_name_check(name) < 0)
+			close(fd);
+		else if (adopt(regions, name, generation, fd))
+			continue;
+		fdstore_drop_region(kept, (struct fdstore_region){.pool = regions->pool->name,
+								  .name = name,
+								  .generation = generation});
+	}
+	if (regions->count)
+		log_notice(regions->pool->log, "pool %s: %u regions are there again",
+			   regions->pool->name, regions->count);
+}
