@@ -117,6 +117,23 @@ FAIL lock M_BEFORE
 FAIL lock M_ADDONE
 FAIL lock M_KEEP
 FAIL lock M_TAKEN
+pass queue KILLS=1
+pass queue KILLS=1 CKILLS=1 LAST=1
+pass queue LOSSES=1 LAST=1 PMAX=4
+pass queue SLOW KILLS=1 LAST=1
+FAIL queue SLOW M_CHECKSUM LAST=1
+FAIL queue SLOW M_SEED LAST=1
+FAIL queue M_CHECKSUM LAST=1
+FAIL queue M_REREAD LAST=1
+FAIL queue M_FULL CKILLS=1 LAST=1
+FAIL queue M_SKIP LAST=1
+FAIL queue M_CLOSE LOSSES=1 LAST=1
+FAIL queue M_STORE LAST=1
+FAIL queue M_PUBLISHED LAST=1
+FAIL queue M_QUARANTINE LAST=1
+FAIL queue M_HEAD CKILLS=1 LAST=1
+FAIL queue M_STUCK CKILLS=1 LAST=1
+FAIL queue M_TAKE CONSUMERS=2 LAST=1 PMAX=3
 pass recycle FIXALL REJOIN NOREADER
 FAIL recycle AS_WRITTEN
 FAIL recycle FIXALL HARM NO_HB
@@ -151,6 +168,8 @@ pass kv C0A=ANY C0B=ANY C1A=ANY C1B=ANY PRESENT=1 CACHE LEFT
 pass kv REREAD C0A=ANY C0B=ANY C1A=ANY C1B=ANY LEFT
 pass kv C2A=PUT DEEP
 pass lock TMAX=5
+pass queue LOSSES=1 CKILLS=1 LAST=1
+pass queue CONSUMERS=2 LAST=1 PMAX=3
 pass blocks NOWRAP MAXPUT=2
 pass blocks FIXAGE
 pass blocks FIXAGE CASES AGEMAX=20
@@ -233,6 +252,12 @@ reason() {
 	recycle:*'&n)==0)'*) echo 'S3 block in use called aged' ;;
 	lock:*holds*) echo 'L1 two have the lock' ;;
 	lock:*known*) echo 'L2 the token was there before' ;;
+	queue:*'d==pub'*) echo 'Q1 delivered what was not published there' ;;
+	queue:*'(pub[p]==0)'*) echo 'Q1 a message is taken for damaged' ;;
+	queue:*got*) echo 'Q2 delivered twice, or out of order' ;;
+	queue:*taken*) echo 'Q3 a message that was sent is lost' ;;
+	queue:*'invalid end'*) echo 'Q3 somebody waits for ever' ;;
+	queue:*'st[x]'* | queue:*'b>='* | queue:*'b=='*) echo 'Q4 a state that can not be' ;;
 	claim:*owns*) echo 'C1 two owners' ;;
 	claim:*'inuse[p]&m'*) echo 'C2 block handed out twice' ;;
 	claim:*ring*) echo 'C3 page lost' ;;
