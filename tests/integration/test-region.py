@@ -2,13 +2,17 @@
 """Regions: every call, several processes at one, deaths, limits, restarts, a region that goes away under its users. Also over RDMA."""
 
 import os
+import shutil
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from tarntest import BUILD, FABRIC, PATIENCE, Daemon, run, tarn_json  # noqa: E402
+import rawclient  # noqa: E402
+from tarntest import BUILD, FABRIC, PATIENCE, Daemon, Skip, run, socket_only, tarn_json  # noqa: E402
 
 CLIENT = os.path.join(BUILD, "tests/integration/region-client")
 POOL = "size = 16M\nhugepages = off\nregion_memory = 64M\n"
@@ -133,6 +137,46 @@ def test_limits():
         process = start(daemon, "create", "any", 1)
         assert process.communicate(timeout=PATIENCE)[1].count(b"region_memory") == 1
         assert process.returncode == 1
+
+
+@socket_only("is about descriptors that go over the socket")
+def test_descriptors_on_their_way():
+    """Of one user so many may be on their way as it may have open: who opens one more is told to try again, and not left waiting."""
+    if os.geteuid() != 0 or not shutil.which("setpriv") or not shutil.which("prlimit"):
+        raise Skip("needs root, setpriv and prlimit, to run tarnd as somebody else")
+    nobody = ("prlimit", "--nofile=100:100", "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
+    count = 150
+    with Daemon(POOL + "max_clients = 8\n", ready=False, prefix=nobody) as daemon:
+        os.chown(daemon.folder, 65534, 65534)
+        daemon.start()
+        client(daemon, "create", "a", 4096)
+        raw = rawclient.Client(daemon.socket, rawclient.POOLS["main"])
+
+        def asked():
+            return tarn_json("-u", daemon.uri, "stats")["pools"][0]["rpcs"]["region_call"]
+
+        before = asked()
+        for tag in range(count):
+            raw.sock.send(struct.pack("<BBHIIIQ40s", 9, 2, 0, tag, 1, 0, 0, b"a"))
+        wait(lambda: asked() == before + count)  # all are answered, and none is read
+        passed = refused = 0
+        for tag in range(count):
+            reply, fds, _, _ = socket.recv_fds(raw.sock, 4096, 4)
+            got, status = struct.unpack_from("<Ii", reply, 4)
+            assert got == tag and len(fds) == (status == 0) and status in (0, -1014), (got, tag, status, fds)
+            passed += status == 0
+            refused += status != 0
+            for fd in fds:
+                os.close(fd)
+        assert passed
+        if not refused:
+            raise Skip("this kernel does not count descriptors that are on their way")
+        assert "too many descriptors are on their way" in daemon.log()
+        raw.sock.send(struct.pack("<BBHIIIQ40s", 9, 2, 0, count, 1, 0, 0, b"a"))
+        reply, fds, _, _ = socket.recv_fds(raw.sock, 4096, 4)
+        assert struct.unpack_from("<i", reply, 8)[0] == 0 and len(fds) == 1
+        os.close(fds[0])
+        raw.close()
 
 
 def test_restarted_daemon():
