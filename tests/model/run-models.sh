@@ -161,6 +161,29 @@ FAIL pages HARM NOREADER M_NOQUIESCE
 FAIL pages HARM NOREADER M_Q1
 FAIL pages HARM NOREADER RESTART DEATHS=0 M_FORGET
 FAIL pages HARM RESTART DEATHS=0 M_RESTED
+pass shard
+pass shard OPS0=2 OPS1=0 ATTEMPTS=2 CRASHES=2
+pass shard OPS0=2 OPS1=0 TAKE
+FAIL shard M_NOFREEZE
+FAIL shard OPS0=2 OPS1=0 M_NOKILL
+FAIL shard M_INSWORD
+FAIL shard OPS0=2 OPS1=0 M_INSEARLY
+FAIL shard M_MISSWORD
+FAIL shard M_FROZWORD
+FAIL shard M_WORDEPOCH
+FAIL shard M_NOGONE
+FAIL shard M_NOAGAIN
+FAIL shard M_NODEL
+FAIL shard M_NOPURGE
+FAIL shard M_PLAIN
+FAIL shard M_REOPEN
+FAIL shard CRASHES=1 M_NOINC
+FAIL shard CRASHES=1 M_NOABORT
+FAIL shard CRASHES=1 M_FORGETS
+FAIL shard TAKE M_NOBOUND
+FAIL shard TAKE M_ACKFRESH
+FAIL shard TAKE M_MOVER
+FAIL shard TAKE M_TAKEFIRST
 L
 }
 slow() { cat <<'L'
@@ -192,6 +215,9 @@ pass recycle FIXALL REJOIN
 pass pages
 pass pages RESTART DEATHS=0
 pass pages NOREADER RESTART
+pass shard CRASHES=1
+pass shard TAKE
+pass shard OPS0=2 OPS1=0 TAKE CRASHES=1
 L
 }
 
@@ -261,6 +287,10 @@ reason() {
 	claim:*owns*) echo 'C1 two owners' ;;
 	claim:*'inuse[p]&m'*) echo 'C2 block handed out twice' ;;
 	claim:*ring*) echo 'C3 page lost' ;;
+	shard:*'||at)'*) echo 'H2 a write was acknowledged elsewhere' ;;
+	shard:*seen*) echo 'H3 answer that was never true' ;;
+	shard:*'==cur)'*) echo 'H1 the target does not hold what the source held' ;;
+	shard:*'word[owner]'*) echo 'H4 the owner stays closed' ;;
 	blocks:*'sid=='*) echo 'B2 CAS on a word that has come back' ;;
 	blocks:*seen*) echo 'B1 get of a value that was not live' ;;
 	kv:*nsucc*) echo 'I5 condition met twice' ;;
