@@ -49,8 +49,10 @@ static int submit(struct tarn_session *s, const struct op *asked, const struct t
 		ret = engine_op_check(s, asked);
 	if (ret < 0)
 		return ret;
-	if (asked->kind == TARN_OP_REGION_WAIT && s->engine->wait_count == ENGINE_WAITS)
-		return err_set(-TARN_EBUSY, "%u waits for a region are under way: as many as there may be",
+	if (op_lasts(asked) && s->engine->wait_count == ENGINE_WAITS)
+		return err_set(-TARN_EBUSY,
+			       "%u calls that wait for a region, or make, find or open one, are under "
+			       "way: as many as there may be",
 			       ENGINE_WAITS);
 	op = engine_op(s->engine);
 	if (!op)

@@ -111,6 +111,8 @@ static struct task *key_begin(struct lane *lane)
 		return scan_next(op->scan);
 	case TARN_OP_PING:
 		return ping_begin(lane);
+	case TARN_OP_REGION_CONTROL:
+		return region_control_task(op->control);
 	case TARN_OP_REGION:
 	case TARN_OP_REGION_WAIT:
 		break;
@@ -124,7 +126,7 @@ struct task *lane_begin(struct lane *lane)
 	uint64_t limit_ns = s->limit_ns;
 	struct task *task;
 
-	if (!lane->kv && !lane->op->region) {
+	if (!lane->kv && !lane->op->region && !lane->op->control) {
 		lane->op->completion.status = kv_op_create(s, &lane->kv);
 		if (lane->op->completion.status < 0)
 			return NULL;
@@ -145,14 +147,21 @@ static void scan_result(struct lane *lane)
 	c->key = scan_key(scan, &c->key_bytes);
 }
 
+/* It was cancelled: does it say so, because its time was cut short before it had changed anything? */
+static bool cut_short(const struct op *op, int status)
+{
+	if (op->control)
+		return !op->control->begun && (status == -TARN_ETIMEOUT || status == -TARN_EBUSY);
+	return status == -TARN_ETIMEOUT || status == -TARN_EPOOLFULL ||
+	       (op->region && status == -TARN_EBUSY);
+}
+
 void lane_result(struct lane *lane)
 {
 	struct tarn_completion *c = &lane->op->completion;
 	int status = lane->task->result;
 
-	/* its time was cut short */
-	if (lane->op->cancelled && (status == -TARN_ETIMEOUT || status == -TARN_EPOOLFULL ||
-				    (lane->op->region && status == -TARN_EBUSY)))
+	if (lane->op->cancelled && cut_short(lane->op, status))
 		status = err_set(-TARN_ECANCELED, "cancelled before it had changed anything");
 	c->status = status;
 	switch ((enum tarn_op_kind)lane->op->kind) {
@@ -187,6 +196,10 @@ void lane_result(struct lane *lane)
 		else if (status == 1)
 			scan_result(lane);
 		break;
+	case TARN_OP_REGION_CONTROL:
+		/* it may have more time by now */
+		lane->op->limit_ns = lane->op->control->limit_ns;
+		break;
 	case TARN_OP_DELETE:
 		break;
 	}
@@ -198,6 +211,8 @@ void lane_cut(struct lane *lane)
 		lane->ping.task.limit_ns = 0;
 	else if (lane->op->region)
 		region_task_cut(&lane->region);
+	else if (lane->op->control)
+		region_control_cut(lane->op->control);
 	else if (lane->op->kind == TARN_OP_SCAN)
 		scan_cut(lane->op->scan);
 	else

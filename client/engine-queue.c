@@ -6,6 +6,7 @@
  * session's owner. Next: engine-writes.c for the order of writes to one key, engine.c for what runs
  * them.
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include "engine.h"
@@ -41,6 +42,11 @@ void engine_op_free(struct engine *e, struct op *op)
 	op->state = OP_FREE;
 	if (op->kind == TARN_OP_SCAN)
 		scan_picked_up(op->scan);
+	if (op->control) {
+		region_control_end(op->control);
+		free(op->control);
+		op->control = NULL;
+	}
 	/* the one that is still in the processor's cache is used next */
 	TAILQ_INSERT_HEAD(&e->free, op, link);
 }
@@ -84,7 +90,7 @@ static bool is_blind(const struct engine *e, const struct op *op)
 void engine_submit(struct engine *e, struct op *op)
 {
 	e->in_flight++;
-	e->wait_count += op->kind == TARN_OP_REGION_WAIT;
+	e->wait_count += op_lasts(op);
 	op->blind = is_blind(e, op);
 	op->chained = contends(e, op);
 	if (op->chained && writes_enter(e, op))
@@ -104,7 +110,7 @@ static void tell(struct engine *e, struct op *op)
 		memset(&op->completion.item, 0, sizeof(op->completion.item));
 	op->state = OP_ENDED;
 	e->in_flight--;
-	e->wait_count -= op->kind == TARN_OP_REGION_WAIT;
+	e->wait_count -= op_lasts(op);
 	if (op->ended)
 		op->ended(op);
 	else
@@ -151,7 +157,7 @@ void engine_refuse(struct engine *e, struct op *op, int status)
 		writes_remove(e, op);
 		op->chained = false;
 	}
-	op->completion.status = status;
+	op->completion.status = op->control ? region_control_refuse(op->control, status) : status;
 	engine_op_end(e, op);
 }
 

@@ -120,16 +120,16 @@ static void lane_start(struct engine *e, struct lane *lane, struct task *task)
 	make_ready(lane);
 }
 
-/* The lanes of its kind. engine_submit() sees to it that there are no more waits than lanes for them. */
+/* The lanes of its kind. async.c sees to it that there are no more waits than lanes for them. */
 static struct lane_list *idle_of(struct engine *e, const struct op *op)
 {
-	return op->kind == TARN_OP_REGION_WAIT ? &e->idle_waits : &e->idle;
+	return op_lasts(op) ? &e->idle_waits : &e->idle;
 }
 
 /* Does the time rule bind it, so that there may be too many at a time? */
 static bool in_width(const struct op *op)
 {
-	return !op->region;
+	return !op->region && !op->control;
 }
 
 static void op_start(struct engine *e, struct op *op)
@@ -379,7 +379,7 @@ static bool startable(const struct engine *e)
 		return false;
 	if (for_groups(op))
 		return e->filling || !TAILQ_EMPTY(&e->idle_groups);
-	if (op->kind == TARN_OP_REGION_WAIT)
+	if (op_lasts(op))
 		return true;
 	return (!in_width(op) || e->width.used < e->width.limit) && !TAILQ_EMPTY(&e->idle);
 }

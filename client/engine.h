@@ -20,12 +20,12 @@
 #include "err.h"
 #include "group.h"
 #include "kv.h"
-#include "region-task.h"
+#include "region-control.h"
 
 #define ENGINE_OPS    4096u /* asynchronous operations that have not been picked up yet */
 #define ENGINE_LANES  64u   /* operations that run; the others wait */
 #define ENGINE_GROUPS 4u    /* groups of gets that run, besides */
-#define ENGINE_WAITS  64u   /* waits for a region, besides: they may take any time */
+#define ENGINE_WAITS  64u   /* waits for a region, or for the daemon, besides: they may take any time */
 
 enum op_state {
 	OP_FREE,
@@ -64,6 +64,7 @@ struct op {
 	size_t access_count;
 	struct tarn_region_op one;
 	uint64_t sequence;
+	struct region_control *control; /* its own: REGION_CONTROL */
 
 	/* writes to one key: engine-writes.c */
 	bool chained; /* it takes part in that */
@@ -81,6 +82,12 @@ struct op {
 	_Alignas(64) struct tarn_completion completion;
 };
 TAILQ_HEAD(op_list, op);
+
+/* Is its lane one of those for what may take any time? */
+static inline bool op_lasts(const struct op *op)
+{
+	return op->kind == TARN_OP_REGION_WAIT || op->kind == TARN_OP_REGION_CONTROL;
+}
 
 /* A question to the daemon, as a task. */
 struct ping {
@@ -130,7 +137,7 @@ struct engine {
 	unsigned in_flight; /* operations that have not ended */
 	struct lane lanes[ENGINE_LANES], groups[ENGINE_GROUPS], waits[ENGINE_WAITS], process;
 	struct lane_list idle, idle_groups, idle_waits, ready, asleep, waiting;
-	unsigned wait_count;            /* waits for a region that have not ended */
+	unsigned wait_count;            /* operations for these lanes that have not ended */
 	struct lane *filling;           /* a group that takes operations in; NULL: none */
 	unsigned running;               /* lanes in use, engine_run()'s, too */
 	struct width width;             /* how many of `lanes` run */

@@ -453,9 +453,8 @@ static int begin(struct region_task *t)
 	return 2;
 }
 
-static int step(struct task *task)
+int region_step(struct region_task *t)
 {
-	struct region_task *t = (struct region_task *)task;
 	static int (*const steps[])(struct region_task *) = {
 		[REGION_BEGIN] = begin,           [REGION_OPENING] = attach_answered,
 		[REGION_PIECE] = attach_answered, [REGION_READY] = ready,
@@ -464,11 +463,16 @@ static int step(struct task *task)
 	};
 	int ret;
 
-	task->wake_ns = 0;
+	t->task.wake_ns = 0;
 	do
 		ret = steps[t->step](t);
 	while (ret == 2);
 	return ret;
+}
+
+static int step(struct task *task)
+{
+	return region_step((struct region_task *)task);
 }
 
 struct task *region_task(struct region_task *t, struct tarn_region *region, enum region_goal goal,

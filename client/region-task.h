@@ -70,6 +70,8 @@ struct region_task {
 /* Prepares one. With `count` 0, `ops` is NULL. Several may be under way for one region. */
 struct task *region_task(struct region_task *task, struct tarn_region *region,
 			 enum region_goal goal, struct tarn_region_op *ops, size_t count);
+/* One step of it, for a task that is more than this one (region-control.h). */
+int region_step(struct region_task *task);
 /* It ends as soon as it can. */
 void region_task_cut(struct region_task *task);
 

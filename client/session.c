@@ -94,9 +94,10 @@ void session_free(struct tarn_session *s)
 		return;
 	/* first: until then it may write into what is freed below */
 	s->ep->ops->close(s->ep);
+	/* before the regions: those that were to be opened leave their list */
+	engine_free(s->engine);
 	region_free_all(s);
 	buffer_free_all(s);
-	engine_free(s->engine);
 	scan_detach_all(s);
 	if (s->event_fd >= 0)
 		close(s->event_fd);

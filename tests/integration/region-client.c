@@ -15,6 +15,7 @@
 #include <err.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -314,6 +315,110 @@ static void check_many_open(struct tarn_session *s)
 		GIVES(tarn_region_close(regions[i]), 0);
 }
 
+/* Picks up one by the descriptor alone, as an event loop does. */
+static int by_descriptor(struct tarn_session *s)
+{
+	struct pollfd p = {.fd = tarn_session_fd(s), .events = POLLIN};
+	struct tarn_completion c;
+	size_t count = 0;
+
+	HOLDS(p.fd >= 0);
+	for (;;) {
+		HOLDS(tarn_session_poll(s, &c, 1, &count) >= 0);
+		if (count)
+			break;
+		HOLDS(poll(&p, 1, 30000) == 1);
+	}
+	HOLDS(c.kind == TARN_OP_REGION_CONTROL);
+	return c.status;
+}
+
+/* Cancelled at once: it has or it has not been done, or begun, and nothing is left open. */
+static void check_control_cancel(struct tarn_session *s)
+{
+	struct tarn_region_info info = {.size = sizeof(info)};
+	struct tarn_region *region = NULL;
+	uint64_t op;
+	int status;
+
+	GIVES(tarn_region_open_async(s, "a", 0, &region, NULL, &op), 0);
+	HOLDS(tarn_session_poll(s, NULL, 0, NULL) == 0);
+	HOLDS(tarn_cancel(s, op) == 0 || region);
+	status = by_descriptor(s);
+	HOLDS(status == 0 || status == -TARN_ECANCELED);
+	HOLDS((status == 0) == (region != NULL));
+	GIVES(tarn_region_close(region), 0);
+	GIVES(tarn_region_stat(s, "a", &info), 0);
+	HOLDS(info.opens == 0);
+	GIVES(tarn_region_create_async(s, "cut", MIB, 0, NULL, &op), 0);
+	HOLDS(tarn_cancel(s, op) <= 0);
+	status = by_descriptor(s);
+	HOLDS(status == 0 || status == -TARN_ECANCELED || status == -TARN_ETIMEOUT);
+	if (status == -TARN_ECANCELED)
+		GIVES(tarn_region_stat(s, "cut", &info), -TARN_ENOREGION);
+	else
+		GIVES(tarn_region_destroy(s, "cut"), 0);
+}
+
+static void check_control_async(struct tarn_session *s)
+{
+	struct tarn_region_info info = {.size = sizeof(info)};
+	struct tarn_region *regions[8];
+	struct tarn_async async = TARN_ASYNC_INIT;
+	uint64_t cursor = 0, word;
+	int status;
+
+	GIVES(tarn_region_create_async(s, "a", 3 * MIB, 0, NULL, NULL), 0);
+	GIVES(by_descriptor(s), 0);
+	GIVES(tarn_region_create_async(s, "a", MIB, 0, NULL, NULL), 0);
+	GIVES(by_descriptor(s), -TARN_EEXISTS);
+	GIVES(tarn_region_resize_async(s, "a", MIB, 0, NULL, NULL), 0);
+	GIVES(by_descriptor(s), 0);
+	GIVES(tarn_region_create_async(s, "b", 1, TARN_REGION_BACKGROUND, NULL, NULL), 0);
+	GIVES(by_descriptor(s), 0);
+	GIVES(tarn_region_stat_async(s, "a", &info, NULL, NULL), 0);
+	GIVES(by_descriptor(s), 0);
+	HOLDS(info.bytes == MIB && info.state == TARN_REGION_READY && !strcmp(info.name, "a"));
+	GIVES(tarn_region_list_async(s, &cursor, &info, NULL, NULL), 0);
+	GIVES(by_descriptor(s), 1);
+	HOLDS(!strcmp(info.name, "a") && cursor == info.id);
+	GIVES(tarn_region_list_async(s, &cursor, &info, NULL, NULL), 0);
+	GIVES(by_descriptor(s), 1);
+	HOLDS(!strcmp(info.name, "b"));
+	GIVES(tarn_region_list_async(s, &cursor, &info, NULL, NULL), 0);
+	GIVES(by_descriptor(s), 0);
+	/* several at a time, each a region of its own */
+	for (unsigned i = 0; i < 8; i++)
+		GIVES(tarn_region_open_async(s, "a", 0, &regions[i], NULL, NULL), 0);
+	for (unsigned i = 0; i < 8; i++)
+		GIVES(by_descriptor(s), 0);
+	for (uint64_t i = 0; i < 8; i++)
+		GIVES(tarn_region_write(regions[i], i * 8, &i, 8), 0);
+	for (uint64_t i = 0; i < 8; i++) {
+		GIVES(tarn_region_read(regions[7 - i], i * 8, &word, 8), 0);
+		HOLDS(word == i);
+	}
+	GIVES(tarn_region_resize_async(s, "a", 2 * MIB, 0, NULL, NULL), 0);
+	GIVES(by_descriptor(s), -TARN_EBUSY);
+	for (unsigned i = 0; i < 8; i++)
+		GIVES(tarn_region_close(regions[i]), 0);
+	check_control_cancel(s);
+	/* its time is short: it goes on, or was not begun */
+	async.timeout_ms = 1;
+	GIVES(tarn_region_create_async(s, "large", 32 * MIB, 0, &async, NULL), 0);
+	status = by_descriptor(s);
+	HOLDS(status == 0 || status == -TARN_ETIMEOUT);
+	for (unsigned i = 0; i < 2; i++) {
+		GIVES(tarn_region_destroy_async(s, i ? "b" : "a", NULL, NULL), 0);
+		GIVES(by_descriptor(s), 0);
+		GIVES(tarn_region_stat(s, i ? "b" : "a", &info), -TARN_ENOREGION);
+	}
+	GIVES(tarn_region_destroy_async(s, "a", NULL, NULL), 0);
+	GIVES(by_descriptor(s), -TARN_ENOREGION);
+	status = tarn_region_destroy(s, "large");
+	HOLDS(status == 0 || status == -TARN_ENOREGION);
+}
+
 static void calls(const char *uri)
 {
 	struct tarn_session *s = session_open(uri), *other = session_open(uri);
@@ -321,6 +426,7 @@ static void calls(const char *uri)
 	struct tarn_region *region, *reader;
 	uint64_t word;
 
+	check_control_async(s);
 	check_making(s, other);
 	check_many_open(s);
 	GIVES(tarn_region_open(s, "a", 2, &region), -EINVAL);

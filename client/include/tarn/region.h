@@ -233,11 +233,11 @@ TARN_API TARN_MUST_CHECK int tarn_region_wait(struct tarn_region *region, uint64
 /* ---- asynchronous ---------------------------------------------------------------------------- */
 
 /**
- * The asynchronous twins: see above, and "Asynchronous calls and batches" in tarn.h. What they are given (also the
+ * The asynchronous twins of the calls that access memory: see above, and "Asynchronous calls and batches" in tarn.h. What they are given (also the
  * list of a batch) is the library's until the completion was picked up. In the completion `kind` is
  * TARN_OP_REGION or TARN_OP_REGION_WAIT; `value` is what cas and faa have found, as a signed number, and of a wait
  * the sequence. A wait's deadline is its async->timeout_ms; its status is -TARN_ETIMEOUT when it is over. Up to 64 waits of a
- * session may be under way (-TARN_EBUSY); they hold nothing else up.
+ * session, and calls of those below, may be under way (-TARN_EBUSY); they hold nothing else up.
  */
 TARN_API TARN_MUST_CHECK int tarn_region_read_async(struct tarn_region *region, uint64_t offset,
 						    void *buffer, size_t bytes,
@@ -267,6 +267,54 @@ TARN_API TARN_MUST_CHECK int tarn_region_write_notify_async(struct tarn_region *
 							    const struct tarn_async *async,
 							    uint64_t *ret_op);
 TARN_API TARN_MUST_CHECK int tarn_region_wait_async(struct tarn_region *region, uint64_t sequence,
+						    const struct tarn_async *async,
+						    uint64_t *ret_op);
+
+/**
+ * The asynchronous twins of tarn_region_create(), tarn_region_resize(), tarn_region_destroy(), tarn_region_open(),
+ * tarn_region_stat() and tarn_region_list(): see there for the arguments, and above for the completion, whose `kind` is
+ * TARN_OP_REGION_CONTROL; `status` is what the blocking call would have returned (list: 1 with a region, 0 when there is
+ * none left). The name is copied. What is filled in (@ret_region, @ret_info, @cursor) is the library's until the
+ * completion was picked up, and is set if the status is not negative.
+ *
+ * Deadline: async->timeout_ms from now, whatever is going on. 0, or no @async: the session's time limit, which begins
+ * again, as that of the blocking call does, as long as the daemon gets on with it.
+ *
+ * -TARN_ECANCELED, of a call that was cancelled: nothing was changed, and nothing was opened. -TARN_ETIMEOUT of create,
+ * resize and destroy, also of one that was cancelled: it may have been begun, and goes on in the background then;
+ * tarn_region_stat() tells.
+ *
+ * After a lost connection, on the next one: what only looks is asked again; so is what the daemon had not been asked
+ * for yet. A create whose answer was lost is -TARN_EAMBIGUOUS, and so is a resize if the region is busy then; what the
+ * daemon has said that it is at is waited for further.
+ *
+ * Errors at once: what the blocking call says of its arguments (-EINVAL, -TARN_EREADONLY); -TARN_EBUSY: 64 such calls and
+ * waits are under way; -TARN_EINUSE; -ENOMEM. -ENOSPC of open is in the completion.
+ */
+TARN_API TARN_MUST_CHECK int tarn_region_create_async(struct tarn_session *session,
+						      const char *name, uint64_t bytes,
+						      uint32_t flags,
+						      const struct tarn_async *async,
+						      uint64_t *ret_op);
+TARN_API TARN_MUST_CHECK int tarn_region_resize_async(struct tarn_session *session,
+						      const char *name, uint64_t bytes,
+						      uint32_t flags,
+						      const struct tarn_async *async,
+						      uint64_t *ret_op);
+TARN_API TARN_MUST_CHECK int tarn_region_destroy_async(struct tarn_session *session,
+						       const char *name,
+						       const struct tarn_async *async,
+						       uint64_t *ret_op);
+TARN_API TARN_MUST_CHECK int tarn_region_open_async(struct tarn_session *session, const char *name,
+						    uint32_t flags, struct tarn_region **ret_region,
+						    const struct tarn_async *async,
+						    uint64_t *ret_op);
+TARN_API TARN_MUST_CHECK int tarn_region_stat_async(struct tarn_session *session, const char *name,
+						    struct tarn_region_info *ret_info,
+						    const struct tarn_async *async,
+						    uint64_t *ret_op);
+TARN_API TARN_MUST_CHECK int tarn_region_list_async(struct tarn_session *session, uint64_t *cursor,
+						    struct tarn_region_info *ret_info,
 						    const struct tarn_async *async,
 						    uint64_t *ret_op);
 /** @} */

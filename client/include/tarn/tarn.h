@@ -530,14 +530,15 @@ enum tarn_op_kind {
 	TARN_OP_PING = 6,
 	TARN_OP_SCAN = 7,
 	TARN_OP_REGION = 8,     /* tarn/region.h */
-	TARN_OP_REGION_WAIT = 9
+	TARN_OP_REGION_WAIT = 9,
+	TARN_OP_REGION_CONTROL = 10 /* its calls that make, find and open regions */
 };
 
 /** How an asynchronous call has ended. */
 struct tarn_completion {
 	uint64_t op;           /* as the call returned it */
 	void *cookie;          /* the caller's */
-	/* what the blocking call would have returned: 0 (scan: 1 with a key, 0 at the end) or a negative code */
+	/* what the blocking call would have returned: 0 (scan, list of regions: 1 with one, 0 at the end) or negative */
 	int32_t status;
 	uint32_t kind;         /* enum tarn_op_kind */
 	struct tarn_item item; /* get and exists, with status 0 or -TARN_ETOOSMALL; scan, with 1 */
