@@ -51,7 +51,7 @@ static int submit(struct tarn_session *s, const struct op *asked, const struct t
 		return ret;
 	if (op_lasts(asked) && s->engine->wait_count == ENGINE_WAITS)
 		return err_set(-TARN_EBUSY,
-			       "%u calls that wait for a region, or make, find or open one, are under "
+			       "%u calls that wait in a region, or make, find or open one, are under "
 			       "way: as many as there may be",
 			       ENGINE_WAITS);
 	op = engine_op(s->engine);

@@ -3,13 +3,12 @@
  * barrier.c - a barrier of n parties in a region
  *
  * Each party has a word of its own: in how many rounds it has arrived. A round is over when all words have come so
- * far. So a party that was killed and comes back knows where it stands, and no one counts twice. Runs on the
- * application's thread. Next: docs/sync.md.
+ * far. So a party that was killed and comes back knows where it stands, and no one counts twice. A call is handlers
+ * (sync-call.c). Runs on the thread of the session. Next: docs/sync.md.
  */
 #include <errno.h>
 #include <stdlib.h>
 
-#include "clock.h"
 #include "err.h"
 #include "mutation.h"
 #include "sync-internal.h"
@@ -23,14 +22,27 @@ struct barrier_memory {
 _Static_assert(sizeof(struct barrier_memory) == 64, "layout of a barrier");
 
 struct tarn_barrier {
-	struct tarn_region *region;
+	struct sync_call call; /* first */
 	uint64_t offset;
 	uint32_t party, parties;
-	uint64_t round; /* this party has arrived in so many rounds */
-	bool waiting;   /* for the last of them to be over */
-	uint64_t sequence, random;
+	uint64_t round;                /* this party has arrived in so many rounds */
+	bool waiting;                  /* for the last of them to be over */
 	struct barrier_memory *memory; /* as last read */
+	/* the call under way */
+	unsigned tries;
+	uint64_t *ret_round;
 };
+
+static struct tarn_barrier *barrier_of(struct sync_call *call)
+{
+	return (struct tarn_barrier *)call;
+}
+
+static void barrier_free(struct sync_call *call)
+{
+	free(barrier_of(call)->memory);
+	free(barrier_of(call));
+}
 
 static uint64_t bytes_of(uint64_t parties)
 {
@@ -56,15 +68,15 @@ int tarn_barrier_init(struct tarn_region *region, uint64_t offset, uint32_t part
 }
 
 /*
- * Reads all words. 1: all have arrived in this party's round. 0: not yet. While a party has not gone on, no other
- * one can be further than a round before or behind it.
+ * What was read with `status`. 1: all have arrived in this party's round. 0: not yet. While a party has not gone on, no
+ * other one can be further than a round before or behind it.
  */
-static int all_arrived(struct tarn_barrier *b)
+static int all_arrived(const struct tarn_barrier *b, int status)
 {
-	int ret = tarn_region_read(b->region, b->offset, b->memory, bytes_of(b->parties)), all = 1;
+	int all = 1;
 
-	if (ret < 0)
-		return ret;
+	if (status < 0)
+		return status;
 	for (uint32_t i = 0; i < b->parties; i++) {
 		uint64_t arrived = b->memory->arrived[i];
 
@@ -85,12 +97,13 @@ static int all_arrived(struct tarn_barrier *b)
 static int resume(struct tarn_barrier *b)
 {
 	uint64_t own;
-	int ret = tarn_region_read(b->region, b->offset + bytes_of(b->party), &own, 8);
+	struct tarn_region *region = b->call.region;
+	int ret = tarn_region_read(region, b->offset + bytes_of(b->party), &own, 8);
 
 	if (ret < 0)
 		return ret;
 	b->round = own;
-	ret = all_arrived(b);
+	ret = all_arrived(b, tarn_region_read(region, b->offset, b->memory, bytes_of(b->parties)));
 	b->waiting = ret == 0;
 	return ret < 0 ? ret : 0;
 }
@@ -98,7 +111,7 @@ static int resume(struct tarn_barrier *b)
 int tarn_barrier_open(struct tarn_region *region, uint64_t offset, uint32_t party,
 		      struct tarn_barrier **ret_barrier)
 {
-	struct tarn_barrier known = {.region = region, .offset = offset, .party = party}, *b;
+	struct tarn_barrier known = {.offset = offset, .party = party}, *b;
 	uint64_t parties;
 	enum sync_kind kind;
 	int ret = sync_check_place(region, offset, sizeof(struct barrier_memory));
@@ -120,6 +133,8 @@ int tarn_barrier_open(struct tarn_region *region, uint64_t offset, uint32_t part
 	ret = sync_check_place(region, offset, bytes_of(parties));
 	if (ret < 0)
 		return ret;
+	known.call.region = region;
+	known.call.free = barrier_free;
 	known.parties = (uint32_t)parties;
 	known.memory = malloc(bytes_of(parties));
 	b = malloc(sizeof(*b));
@@ -137,57 +152,104 @@ int tarn_barrier_open(struct tarn_region *region, uint64_t offset, uint32_t part
 void tarn_barrier_close(struct tarn_barrier *barrier)
 {
 	if (barrier)
-		free(barrier->memory);
-	free(barrier);
+		sync_close(&barrier->call);
+}
+
+/* ---- wait ------------------------------------------------------------------------------------ */
+
+static sync_handler wait_seen, arrive_tried, arrived_seen;
+
+static enum sync_want look(struct sync_call *call, sync_handler *seen)
+{
+	struct tarn_barrier *b = barrier_of(call);
+
+	call->ops[0] = sync_op_read(b->offset, b->memory, bytes_of(b->parties));
+	return sync_access(call, 1, seen);
+}
+
+static enum sync_want wait_look(struct sync_call *call)
+{
+	return look(call, wait_seen);
+}
+
+static enum sync_want wait_seen(struct sync_call *call)
+{
+	struct tarn_barrier *b = barrier_of(call);
+	int ret = all_arrived(b, call->status);
+
+	if (ret < 0)
+		return sync_end(call, ret);
+	if (ret == 0)
+		return sync_pause(call, wait_look);
+	b->waiting = false;
+	if (b->ret_round)
+		*b->ret_round = b->round;
+	return sync_end(call, 0);
 }
 
 /* Counts this party on. By CAS, so that it counts once, also if the connection is lost meanwhile. */
-static int arrive(struct tarn_barrier *b)
+static enum sync_want arrive(struct sync_call *call)
 {
-	uint64_t before = 0;
-	int ret = -TARN_EAMBIGUOUS;
+	struct tarn_barrier *b = barrier_of(call);
 
-	for (unsigned i = 0; ret == -TARN_EAMBIGUOUS && i < SYNC_TRIES; i++)
-		ret = tarn_region_cas(b->region, b->offset + bytes_of(b->party), b->round,
-				      b->round + 1, &before);
-	if (ret < 0)
-		return ret;
+	call->ops[0] = sync_op_cas(b->offset + bytes_of(b->party), b->round, b->round + 1);
+	return sync_access(call, 1, arrive_tried);
+}
+
+static enum sync_want arrive_tried(struct sync_call *call)
+{
+	struct tarn_barrier *b = barrier_of(call);
+	uint64_t before = call->ops[0].before;
+
+	if (call->status == -TARN_EAMBIGUOUS && ++b->tries < SYNC_TRIES)
+		return arrive(call);
+	if (call->status < 0)
+		return sync_end(call, call->status);
 	/* round + 1: what was ambiguous, now or in an earlier call */
 	if (before != b->round && before != b->round + 1)
-		return err_set(-TARN_ECORRUPT,
-			       "party %u was in round %llu and is in %llu: damaged, or used by two",
-			       b->party, (unsigned long long)b->round, (unsigned long long)before);
+		return sync_end(call, err_set(-TARN_ECORRUPT,
+					      "party %u was in round %llu and is in %llu: damaged, "
+					      "or used by two",
+					      b->party, (unsigned long long)b->round,
+					      (unsigned long long)before));
 	b->round++;
 	b->waiting = true;
-	ret = all_arrived(b);
-	if (ret == 1)
-		sync_wake(b->region, b->offset + SYNC_SLEEPS, b->memory->sleeps);
-	return ret < 0 ? ret : 0;
+	return look(call, arrived_seen);
+}
+
+/* Who comes last wakes the others. */
+static enum sync_want arrived_seen(struct sync_call *call)
+{
+	struct tarn_barrier *b = barrier_of(call);
+	int ret = all_arrived(b, call->status);
+
+	if (ret < 0)
+		return sync_end(call, ret);
+	call->sleeps = ret == 1 ? b->memory->sleeps : 0;
+	return sync_wake(call, b->offset + SYNC_SLEEPS, wait_look);
+}
+
+int barrier_wait_begin(struct tarn_barrier *barrier, uint32_t timeout_ms, uint64_t *ret_round)
+{
+	int ret;
+
+	if (!barrier)
+		return err_set(-EINVAL, "barrier must not be NULL");
+	ret = sync_check_free(&barrier->call);
+	if (ret == 0)
+		ret = sync_wait_begin(&barrier->call, timeout_ms, barrier->offset + SYNC_SLEEPS,
+				      "not all parties have come to the barrier");
+	if (ret < 0)
+		return ret;
+	barrier->tries = 0;
+	barrier->ret_round = ret_round;
+	sync_begin(&barrier->call, barrier->waiting ? wait_look : arrive);
+	return 0;
 }
 
 int tarn_barrier_wait(struct tarn_barrier *barrier, uint32_t timeout_ms, uint64_t *ret_round)
 {
-	struct sync_wait wait = {.what = "not all parties have come to the barrier"};
-	int ret = 0;
+	int ret = barrier_wait_begin(barrier, timeout_ms, ret_round);
 
-	if (!barrier)
-		return err_set(-EINVAL, "barrier must not be NULL");
-	wait.region = barrier->region;
-	wait.sleeps_offset = barrier->offset + SYNC_SLEEPS;
-	wait.sequence = &barrier->sequence;
-	wait.random = &barrier->random;
-	ret = sync_wait_begin(&wait, timeout_ms);
-	if (ret == 0 && !barrier->waiting)
-		ret = arrive(barrier);
-	while (ret == 0) {
-		ret = all_arrived(barrier);
-		if (ret == 0)
-			ret = sync_pause(&wait);
-	}
-	if (ret < 0)
-		return ret;
-	barrier->waiting = false;
-	if (ret_round)
-		*ret_round = barrier->round;
-	return 0;
+	return ret < 0 ? ret : sync_run(&barrier->call);
 }

@@ -113,6 +113,8 @@ static struct task *key_begin(struct lane *lane)
 		return ping_begin(lane);
 	case TARN_OP_REGION_CONTROL:
 		return region_control_task(op->control);
+	case TARN_OP_SYNC:
+		return sync_task(&lane->region, op->sync);
 	case TARN_OP_REGION:
 	case TARN_OP_REGION_WAIT:
 		break;
@@ -150,6 +152,9 @@ static void scan_result(struct lane *lane)
 /* It was cancelled: does it say so, because its time was cut short before it had changed anything? */
 static bool cut_short(const struct op *op, int status)
 {
+	/* it says so by itself */
+	if (op->sync)
+		return false;
 	if (op->control)
 		return !op->control->begun && (status == -TARN_ETIMEOUT || status == -TARN_EBUSY);
 	return status == -TARN_ETIMEOUT || status == -TARN_EPOOLFULL ||
@@ -200,6 +205,9 @@ void lane_result(struct lane *lane)
 		/* it may have more time by now */
 		lane->op->limit_ns = lane->op->control->limit_ns;
 		break;
+	case TARN_OP_SYNC:
+		lane->op->limit_ns = sync_limit_ns(lane->op->sync);
+		break;
 	case TARN_OP_DELETE:
 		break;
 	}
@@ -209,6 +217,8 @@ void lane_cut(struct lane *lane)
 {
 	if (lane->op->kind == TARN_OP_PING)
 		lane->ping.task.limit_ns = 0;
+	else if (lane->op->sync)
+		sync_cut(&lane->region);
 	else if (lane->op->region)
 		region_task_cut(&lane->region);
 	else if (lane->op->control)

@@ -47,6 +47,9 @@ void engine_op_free(struct engine *e, struct op *op)
 		free(op->control);
 		op->control = NULL;
 	}
+	if (op->sync)
+		sync_picked_up(op->sync);
+	op->sync = NULL;
 	/* the one that is still in the processor's cache is used next */
 	TAILQ_INSERT_HEAD(&e->free, op, link);
 }
@@ -135,6 +138,8 @@ void engine_op_end(struct engine *e, struct op *op)
 {
 	struct op *under = op->under, *next;
 
+	if (op->sync)
+		sync_op_ended(op->sync, &op->completion);
 	/* not written: then none of those under it was, and they come first now */
 	if (under && op->completion.status != 0) {
 		writes_inherit(op);

@@ -21,6 +21,7 @@
 #include "group.h"
 #include "kv.h"
 #include "region-control.h"
+#include "sync-async.h"
 
 #define ENGINE_OPS    4096u /* asynchronous operations that have not been picked up yet */
 #define ENGINE_LANES  64u   /* operations that run; the others wait */
@@ -65,6 +66,8 @@ struct op {
 	struct tarn_region_op one;
 	uint64_t sequence;
 	struct region_control *control; /* its own: REGION_CONTROL */
+	struct sync_call *sync;         /* the handle's: SYNC */
+	bool lasts;                     /* it may take any time */
 
 	/* writes to one key: engine-writes.c */
 	bool chained; /* it takes part in that */
@@ -86,7 +89,7 @@ TAILQ_HEAD(op_list, op);
 /* Is its lane one of those for what may take any time? */
 static inline bool op_lasts(const struct op *op)
 {
-	return op->kind == TARN_OP_REGION_WAIT || op->kind == TARN_OP_REGION_CONTROL;
+	return op->lasts || op->kind == TARN_OP_REGION_WAIT || op->kind == TARN_OP_REGION_CONTROL;
 }
 
 /* A question to the daemon, as a task. */

@@ -2,14 +2,12 @@
 /*
  * epoch.c - a counter in a region that goes up and can be waited for
  *
- * Runs on the application's thread. Next: docs/sync.md.
+ * Each call is handlers (sync-call.c). Runs on the thread of the session. Next: docs/sync.md.
  */
 #include <errno.h>
 #include <stdlib.h>
 
-#include "clock.h"
 #include "err.h"
-#include "mutation.h"
 #include "sync-internal.h"
 
 struct epoch_memory {
@@ -23,11 +21,25 @@ _Static_assert(sizeof(struct epoch_memory) == TARN_EPOCH_BYTES, "layout of an ep
 #define VALUE_OFFSET offsetof(struct epoch_memory, value)
 
 struct tarn_epoch {
-	struct tarn_region *region;
+	struct sync_call call; /* first */
 	uint64_t offset;
 	uint64_t highest; /* value that was ever seen */
-	uint64_t sequence, random;
+	/* the call under way */
+	uint64_t words[2]; /* whether somebody sleeps, and the value */
+	uint64_t number;   /* what to add, or to come to */
+	unsigned ambiguous;
+	uint64_t *ret_value;
 };
+
+static struct tarn_epoch *epoch_of(struct sync_call *call)
+{
+	return (struct tarn_epoch *)call;
+}
+
+static void epoch_free(struct sync_call *call)
+{
+	free(epoch_of(call));
+}
 
 int tarn_epoch_init(struct tarn_region *region, uint64_t offset)
 {
@@ -56,7 +68,8 @@ int tarn_epoch_open(struct tarn_region *region, uint64_t offset, struct tarn_epo
 	epoch = calloc(1, sizeof(*epoch));
 	if (!epoch)
 		return err_set(-ENOMEM, "no memory for an epoch counter");
-	epoch->region = region;
+	epoch->call.region = region;
+	epoch->call.free = epoch_free;
 	epoch->offset = offset;
 	*ret_epoch = epoch;
 	return 0;
@@ -64,12 +77,13 @@ int tarn_epoch_open(struct tarn_region *region, uint64_t offset, struct tarn_epo
 
 void tarn_epoch_close(struct tarn_epoch *epoch)
 {
-	free(epoch);
+	if (epoch)
+		sync_close(&epoch->call);
 }
 
 static int check(const struct tarn_epoch *epoch)
 {
-	return epoch ? 0 : err_set(-EINVAL, "epoch must not be NULL");
+	return epoch ? sync_check_free(&epoch->call) : err_set(-EINVAL, "epoch must not be NULL");
 }
 
 static int learn(struct tarn_epoch *epoch, uint64_t value)
@@ -82,123 +96,220 @@ static int learn(struct tarn_epoch *epoch, uint64_t value)
 	return 0;
 }
 
-/* The value, and whether somebody sleeps. */
-static int look(struct tarn_epoch *epoch, uint64_t *ret_sleeps)
+static enum sync_want told(struct sync_call *call)
 {
-	uint64_t words[2];
-	int ret =
-		tarn_region_read(epoch->region, epoch->offset + SYNC_SLEEPS, words, sizeof(words));
+	struct tarn_epoch *epoch = epoch_of(call);
 
-	if (ret == 0)
-		ret = learn(epoch, words[1]);
-	if (ret == 0)
-		*ret_sleeps = words[0];
-	return ret;
+	if (epoch->ret_value)
+		*epoch->ret_value = epoch->highest;
+	return sync_end(call, 0);
+}
+
+static enum sync_want woken(struct sync_call *call)
+{
+	return sync_wake(call, epoch_of(call)->offset + SYNC_SLEEPS, told);
+}
+
+/* The value, and whether somebody sleeps. */
+static enum sync_want look(struct sync_call *call, sync_handler *seen)
+{
+	struct tarn_epoch *epoch = epoch_of(call);
+
+	call->ops[0] =
+		sync_op_read(epoch->offset + SYNC_SLEEPS, epoch->words, sizeof(epoch->words));
+	return sync_access(call, 1, seen);
+}
+
+/* What look() has found, as a status. */
+static int learned(struct tarn_epoch *epoch)
+{
+	if (epoch->call.status < 0)
+		return epoch->call.status;
+	epoch->call.sleeps = epoch->words[0];
+	return learn(epoch, epoch->words[1]);
+}
+
+/* ---- read and add ---------------------------------------------------------------------------- */
+
+static enum sync_want read_seen(struct sync_call *call)
+{
+	int ret = learned(epoch_of(call));
+
+	return ret < 0 ? sync_end(call, ret) : told(call);
+}
+
+static enum sync_want read_look(struct sync_call *call)
+{
+	return look(call, read_seen);
+}
+
+int epoch_read_begin(struct tarn_epoch *epoch, uint64_t *ret_value)
+{
+	int ret = check(epoch);
+
+	if (ret < 0)
+		return ret;
+	epoch->ret_value = ret_value;
+	sync_begin(&epoch->call, read_look);
+	return 0;
 }
 
 int tarn_epoch_read(struct tarn_epoch *epoch, uint64_t *ret_value)
 {
-	uint64_t sleeps;
-	int ret = check(epoch);
+	int ret = epoch_read_begin(epoch, ret_value);
 
 	if (ret == 0 && !ret_value)
 		ret = err_set(-EINVAL, "ret_value must not be NULL");
-	if (ret == 0)
-		ret = look(epoch, &sleeps);
-	if (ret == 0)
-		*ret_value = epoch->highest;
-	return ret;
+	return ret < 0 ? ret : sync_run(&epoch->call);
 }
 
-int tarn_epoch_add(struct tarn_epoch *epoch, uint64_t add, uint64_t *ret_value)
+static enum sync_want added(struct sync_call *call)
 {
-	uint64_t sleeps = 0;
-	struct tarn_region_op ops[2];
+	struct tarn_epoch *epoch = epoch_of(call);
+	int ret = call->status;
+
+	if (ret == 0)
+		ret = learn(epoch, call->ops[0].before);
+	if (ret < 0)
+		return sync_end(call, ret);
+	epoch->highest = call->ops[0].before + epoch->number;
+	return woken(call);
+}
+
+static enum sync_want add(struct sync_call *call)
+{
+	struct tarn_epoch *epoch = epoch_of(call);
+
+	call->ops[0] = (struct tarn_region_op){.kind = TARN_REGION_FAA,
+					       .offset = epoch->offset + VALUE_OFFSET,
+					       .operand = epoch->number};
+	call->ops[1] = sync_op_read(epoch->offset + SYNC_SLEEPS, &call->sleeps, 8);
+	return sync_access(call, 2, added);
+}
+
+int epoch_add_begin(struct tarn_epoch *epoch, uint64_t number, uint64_t *ret_value)
+{
 	int ret = check(epoch);
 
-	if (ret == 0 && (!add || add > TARN_EPOCH_ADD_MAX))
-		ret = err_set(-EINVAL, "add is %llu: must be 1 to %llu", (unsigned long long)add,
+	if (ret == 0 && (!number || number > TARN_EPOCH_ADD_MAX))
+		ret = err_set(-EINVAL, "add is %llu: must be 1 to %llu", (unsigned long long)number,
 			      (unsigned long long)TARN_EPOCH_ADD_MAX);
 	if (ret < 0)
 		return ret;
-	ops[0] = (struct tarn_region_op){
-		.kind = TARN_REGION_FAA, .offset = epoch->offset + VALUE_OFFSET, .operand = add};
-	ops[1] = sync_op_read(epoch->offset + SYNC_SLEEPS, &sleeps, 8);
-	ret = tarn_region_batch(epoch->region, ops, 2);
-	if (ret == 0)
-		ret = learn(epoch, ops[0].before);
-	if (ret < 0)
-		return ret;
-	epoch->highest = ops[0].before + add;
-	sync_wake(epoch->region, epoch->offset + SYNC_SLEEPS, sleeps);
-	if (ret_value)
-		*ret_value = epoch->highest;
+	epoch->number = number;
+	epoch->ret_value = ret_value;
+	sync_begin(&epoch->call, add);
 	return 0;
 }
 
-/* One step towards `value`. 1: it is there, and those who sleep are woken. */
-static int raise_step(struct tarn_epoch *epoch, uint64_t value)
+int tarn_epoch_add(struct tarn_epoch *epoch, uint64_t number, uint64_t *ret_value)
 {
-	uint64_t sleeps = 0, known;
-	struct tarn_region_op ops[2];
-	int ret = look(epoch, &sleeps);
+	int ret = epoch_add_begin(epoch, number, ret_value);
 
-	if (ret < 0 || epoch->highest >= value) {
-		/* raised, and not known to be: then nobody was woken */
-		if (ret == 0)
-			sync_wake(epoch->region, epoch->offset + SYNC_SLEEPS, sleeps);
-		return ret < 0 ? ret : 1;
-	}
-	known = epoch->highest;
-	ops[0] = sync_op_cas(epoch->offset + VALUE_OFFSET, known, value);
-	ops[1] = sync_op_read(epoch->offset + SYNC_SLEEPS, &sleeps, 8);
-	ret = tarn_region_batch(epoch->region, ops, 2);
-	if (ret < 0 || ops[0].before != known)
-		return ret;
-	epoch->highest = value;
-	sync_wake(epoch->region, epoch->offset + SYNC_SLEEPS, sleeps);
-	return 1;
+	return ret < 0 ? ret : sync_run(&epoch->call);
 }
 
-int tarn_epoch_raise(struct tarn_epoch *epoch, uint64_t value)
+/* ---- raise ----------------------------------------------------------------------------------- */
+
+static sync_handler raise_seen, raise_tried;
+
+static enum sync_want raise_look(struct sync_call *call)
 {
-	unsigned ambiguous = 0;
+	return look(call, raise_seen);
+}
+
+static enum sync_want raise_seen(struct sync_call *call)
+{
+	struct tarn_epoch *epoch = epoch_of(call);
+	int ret = learned(epoch);
+
+	if (ret < 0)
+		return sync_end(call, ret);
+	/* raised, and not known to be: then nobody was woken */
+	if (epoch->highest >= epoch->number)
+		return woken(call);
+	call->ops[0] = sync_op_cas(epoch->offset + VALUE_OFFSET, epoch->highest, epoch->number);
+	call->ops[1] = sync_op_read(epoch->offset + SYNC_SLEEPS, &call->sleeps, 8);
+	return sync_access(call, 2, raise_tried);
+}
+
+/* It ends: each time that another one was faster the value is higher. */
+static enum sync_want raise_tried(struct sync_call *call)
+{
+	struct tarn_epoch *epoch = epoch_of(call);
+
+	if (call->status == -TARN_EAMBIGUOUS && ++epoch->ambiguous < SYNC_TRIES)
+		return raise_look(call);
+	if (call->status < 0)
+		return sync_end(call, call->status);
+	if (call->ops[0].before != epoch->highest)
+		return raise_look(call);
+	epoch->highest = epoch->number;
+	return woken(call);
+}
+
+int epoch_raise_begin(struct tarn_epoch *epoch, uint64_t value)
+{
 	int ret = check(epoch);
 
 	if (ret == 0 && value > TARN_EPOCH_MAX)
 		ret = err_set(-EINVAL, "value is %llu: must be up to %llu",
 			      (unsigned long long)value, (unsigned long long)TARN_EPOCH_MAX);
-	/* it ends: each time that another one was faster the value is higher */
-	while (ret == 0) {
-		ret = raise_step(epoch, value);
-		if (ret == -TARN_EAMBIGUOUS && ++ambiguous < SYNC_TRIES)
-			ret = 0;
-	}
-	return ret < 0 ? ret : 0;
+	if (ret < 0)
+		return ret;
+	epoch->number = value;
+	epoch->ambiguous = 0;
+	epoch->ret_value = NULL;
+	sync_begin(&epoch->call, raise_look);
+	return 0;
+}
+
+int tarn_epoch_raise(struct tarn_epoch *epoch, uint64_t value)
+{
+	int ret = epoch_raise_begin(epoch, value);
+
+	return ret < 0 ? ret : sync_run(&epoch->call);
+}
+
+/* ---- wait ------------------------------------------------------------------------------------ */
+
+static sync_handler wait_seen;
+
+static enum sync_want wait_look(struct sync_call *call)
+{
+	return look(call, wait_seen);
+}
+
+static enum sync_want wait_seen(struct sync_call *call)
+{
+	struct tarn_epoch *epoch = epoch_of(call);
+	int ret = learned(epoch);
+
+	if (ret < 0)
+		return sync_end(call, ret);
+	return epoch->highest >= epoch->number ? told(call) : sync_pause(call, wait_look);
+}
+
+int epoch_wait_begin(struct tarn_epoch *epoch, uint64_t at_least, uint32_t timeout_ms,
+		     uint64_t *ret_value)
+{
+	int ret = check(epoch);
+
+	if (ret == 0)
+		ret = sync_wait_begin(&epoch->call, timeout_ms, epoch->offset + SYNC_SLEEPS,
+				      "the counter has not come so far");
+	if (ret < 0)
+		return ret;
+	epoch->number = at_least;
+	epoch->ret_value = ret_value;
+	sync_begin(&epoch->call, wait_look);
+	return 0;
 }
 
 int tarn_epoch_wait(struct tarn_epoch *epoch, uint64_t at_least, uint32_t timeout_ms,
 		    uint64_t *ret_value)
 {
-	struct sync_wait wait = {.what = "the counter has not come so far"};
-	uint64_t sleeps;
-	int ret = check(epoch);
+	int ret = epoch_wait_begin(epoch, at_least, timeout_ms, ret_value);
 
-	if (ret < 0)
-		return ret;
-	wait.region = epoch->region;
-	wait.sleeps_offset = epoch->offset + SYNC_SLEEPS;
-	wait.sequence = &epoch->sequence;
-	wait.random = &epoch->random;
-	ret = sync_wait_begin(&wait, timeout_ms);
-	while (ret == 0) {
-		ret = look(epoch, &sleeps);
-		if (ret == 0 && epoch->highest >= at_least)
-			break;
-		if (ret == 0)
-			ret = sync_pause(&wait);
-	}
-	if (ret == 0 && ret_value)
-		*ret_value = epoch->highest;
-	return ret;
+	return ret < 0 ? ret : sync_run(&epoch->call);
 }

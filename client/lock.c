@@ -4,7 +4,8 @@
  *
  * One word says all: token << 1 | held. To take it adds 2 to the token, to renew it 1, to release it clears
  * `held`. So no value ever comes back, a compare-and-swap that arrives late changes nothing, and (token + 1, held)
- * can only be one's own renewal. Runs on the application's thread. Next: docs/sync.md, which says why it is right.
+ * can only be one's own renewal. Each call is handlers (sync-call.c). Runs on the thread of the session. Next:
+ * docs/sync.md, which says why it is right.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -31,7 +32,7 @@ _Static_assert(sizeof(struct lock_memory) == TARN_LOCK_BYTES, "layout of a lock"
 #define OWNER_OFFSET offsetof(struct lock_memory, owner)
 
 struct tarn_lock {
-	struct tarn_region *region;
+	struct sync_call call; /* first */
 	uint64_t offset, owner;
 	uint64_t lease_ns;
 	uint64_t token;    /* of what this handle holds; 0: nothing */
@@ -39,8 +40,25 @@ struct tarn_lock {
 	uint64_t highest;  /* token that was ever seen */
 	uint64_t seen_word,
 		seen_ns; /* the word has been so since then, at least; 0: not seen yet */
-	uint64_t sequence, random;
+	uint64_t shown_until_ns; /* while an asynchronous call is under way, which has until_ns */
+	/* the call under way */
+	uint64_t word, next_token;
+	uint64_t begun_ns; /* before what takes or renews the lock */
+	uint64_t owner_words[2];
+	unsigned tries;
+	bool ambiguous; /* one of the tries */
+	uint64_t *ret_token;
 };
+
+static struct tarn_lock *lock_of(struct sync_call *call)
+{
+	return (struct tarn_lock *)call;
+}
+
+static void lock_free(struct sync_call *call)
+{
+	free(lock_of(call));
+}
 
 static uint64_t make_word(uint64_t token, uint64_t held)
 {
@@ -78,7 +96,8 @@ int tarn_lock_open(struct tarn_region *region, uint64_t offset, uint64_t owner,
 	lock = calloc(1, sizeof(*lock));
 	if (!lock)
 		return err_set(-ENOMEM, "no memory for a lock");
-	lock->region = region;
+	lock->call.region = region;
+	lock->call.free = lock_free;
 	lock->offset = offset;
 	lock->owner = owner;
 	lock->lease_ns = lease_ms * 1000000;
@@ -88,7 +107,8 @@ int tarn_lock_open(struct tarn_region *region, uint64_t offset, uint64_t owner,
 
 void tarn_lock_close(struct tarn_lock *lock)
 {
-	free(lock);
+	if (lock)
+		sync_close(&lock->call);
 }
 
 static int check_word(struct tarn_lock *lock, uint64_t word)
@@ -112,60 +132,95 @@ static void observe(struct tarn_lock *lock, uint64_t word)
 	lock->seen_ns = clock_now_ns();
 }
 
-/* Only for tarn_lock_stat(): the lock is held, whatever becomes of this. */
-static void write_owner(struct tarn_lock *lock)
+static int check_lock(const struct tarn_lock *lock)
 {
-	uint64_t words[2] = {lock->owner, lock->token};
-
-	if (tarn_region_write(lock->region, lock->offset + OWNER_OFFSET, words, sizeof(words)) < 0)
-		err_clear();
+	return lock ? sync_check_free(&lock->call) : err_set(-EINVAL, "lock must not be NULL");
 }
 
-/* 1: taken. 0: not yet; *ret_due_ns: when the lease is over, if nothing happens, else 0. */
-static int try_take(struct tarn_lock *lock, uint64_t *ret_due_ns)
+/* ---- acquire --------------------------------------------------------------------------------- */
+
+static enum sync_want owner_written(struct sync_call *call)
 {
-	uint64_t word, before, now, patience = sync_patience_ns(lock->lease_ns), token;
-	int ret = tarn_region_read(lock->region, lock->offset + WORD_OFFSET, &word, 8);
+	struct tarn_lock *lock = lock_of(call);
+
+	if (call->status < 0)
+		err_clear();
+	if (lock->ret_token)
+		*lock->ret_token = lock->token;
+	return sync_end(call, 0);
+}
+
+/* Held until then. The owner is only for tarn_lock_stat(): the lock is held, whatever becomes of that. */
+static enum sync_want hold(struct tarn_lock *lock)
+{
+	lock->until_ns = lock->begun_ns + lock->lease_ns;
+	lock->owner_words[0] = lock->owner;
+	lock->owner_words[1] = lock->token;
+	lock->call.ops[0] = sync_op_write(lock->offset + OWNER_OFFSET, lock->owner_words,
+					  sizeof(lock->owner_words));
+	return sync_access(&lock->call, 1, owner_written);
+}
+
+static sync_handler acquire_seen, acquire_tried;
+
+static enum sync_want acquire_look(struct sync_call *call)
+{
+	struct tarn_lock *lock = lock_of(call);
+
+	call->ops[0] = sync_op_read(lock->offset + WORD_OFFSET, &lock->word, 8);
+	return sync_access(call, 1, acquire_seen);
+}
+
+/* due_ns: when the lease is over, if nothing happens. */
+static enum sync_want acquire_seen(struct sync_call *call)
+{
+	struct tarn_lock *lock = lock_of(call);
+	uint64_t word = lock->word, now, patience = sync_patience_ns(lock->lease_ns);
+	int ret = call->status;
 
 	if (ret == 0)
 		ret = check_word(lock, word);
 	if (ret < 0)
-		return ret;
+		return sync_end(call, ret);
 	observe(lock, word);
 	now = clock_now_ns();
 	if (MUTATED(MUTATION_LOCK_PATIENCE))
 		patience = lock->lease_ns / 2;
-	*ret_due_ns = word & HELD ? lock->seen_ns + patience : 0;
+	call->due_ns = word & HELD ? lock->seen_ns + patience : 0;
 	if (word & HELD && now <= lock->seen_ns + patience)
-		return 0;
-	token = (word >> 1) + (MUTATED(MUTATION_LOCK_TOKEN) ? 0 : 2);
-	ret = tarn_region_cas(lock->region, lock->offset + WORD_OFFSET, word,
-			      make_word(token, HELD), &before);
+		return sync_pause(call, acquire_look);
+	lock->begun_ns = now;
+	lock->next_token = (word >> 1) + (MUTATED(MUTATION_LOCK_TOKEN) ? 0 : 2);
+	call->ops[0] =
+		sync_op_cas(lock->offset + WORD_OFFSET, word, make_word(lock->next_token, HELD));
+	return sync_access(call, 1, acquire_tried);
+}
+
+static enum sync_want acquire_tried(struct sync_call *call)
+{
+	struct tarn_lock *lock = lock_of(call);
+	uint64_t before = call->ops[0].before;
+	int ret = call->status;
+
 	/* Taken without knowing it: it is nobody's then, and free after the lease like that of a dead one. */
 	if (ret == -TARN_EAMBIGUOUS && !MUTATED(MUTATION_LOCK_AMBIGUOUS))
-		return 0;
+		return sync_pause(call, acquire_look);
 	if (ret == -TARN_EAMBIGUOUS)
-		before = word, ret = 0;
-	if (ret == 0 && before != word) {
+		before = lock->word, ret = 0;
+	if (ret == 0 && before != lock->word) {
 		ret = check_word(lock, before);
 		observe(lock, before);
 	}
-	if (ret < 0 || before != word)
-		return ret;
-	lock->token = lock->highest = token;
-	lock->until_ns = now + lock->lease_ns;
-	write_owner(lock);
-	return 1;
+	if (ret < 0)
+		return sync_end(call, ret);
+	if (before != lock->word)
+		return sync_pause(call, acquire_look);
+	lock->token = lock->highest = lock->next_token;
+	return hold(lock);
 }
 
-static int check_lock(const struct tarn_lock *lock)
+int lock_acquire_begin(struct tarn_lock *lock, uint32_t timeout_ms, uint64_t *ret_token)
 {
-	return lock ? 0 : err_set(-EINVAL, "lock must not be NULL");
-}
-
-int tarn_lock_acquire(struct tarn_lock *lock, uint32_t timeout_ms, uint64_t *ret_token)
-{
-	struct sync_wait wait = {.what = "the lock is held by another one"};
 	int ret = check_lock(lock);
 
 	if (ret < 0)
@@ -173,22 +228,24 @@ int tarn_lock_acquire(struct tarn_lock *lock, uint32_t timeout_ms, uint64_t *ret
 	if (lock->token)
 		return err_set(-EINVAL, "the lock is held already, with token %llu: release it",
 			       (unsigned long long)lock->token);
-	wait.region = lock->region;
-	wait.sleeps_offset = lock->offset + SYNC_SLEEPS;
-	wait.sequence = &lock->sequence;
-	wait.random = &lock->random;
-	ret = sync_wait_begin(&wait, timeout_ms);
-	while (ret == 0) {
-		ret = try_take(lock, &wait.due_ns);
-		if (ret == 0)
-			ret = sync_pause(&wait);
-	}
+	ret = sync_wait_begin(&lock->call, timeout_ms, lock->offset + SYNC_SLEEPS,
+			      "the lock is held by another one");
 	if (ret < 0)
 		return ret;
-	if (ret_token)
-		*ret_token = lock->token;
+	lock->ret_token = ret_token;
+	lock->shown_until_ns = 0;
+	sync_begin(&lock->call, acquire_look);
 	return 0;
 }
+
+int tarn_lock_acquire(struct tarn_lock *lock, uint32_t timeout_ms, uint64_t *ret_token)
+{
+	int ret = lock_acquire_begin(lock, timeout_ms, ret_token);
+
+	return ret < 0 ? ret : sync_run(&lock->call);
+}
+
+/* ---- renew and release ----------------------------------------------------------------------- */
 
 /* It is somebody else's; what was ambiguous before may have been the release. */
 static int overtaken(struct tarn_lock *lock, uint64_t word, bool ambiguous)
@@ -231,82 +288,135 @@ static int found(struct tarn_lock *lock, uint64_t before, bool ambiguous)
 	return 0;
 }
 
-int tarn_lock_renew(struct tarn_lock *lock, uint64_t *ret_token)
+static sync_handler renew_tried, release_tried;
+
+static enum sync_want renew_try(struct sync_call *call)
 {
-	uint64_t before, begun_ns = 0;
+	struct tarn_lock *lock = lock_of(call);
+
+	lock->begun_ns = clock_now_ns();
+	call->ops[0] = sync_op_cas(lock->offset + WORD_OFFSET, make_word(lock->token, HELD),
+				   make_word(lock->token + 1, HELD));
+	return sync_access(call, 1, renew_tried);
+}
+
+static enum sync_want renew_tried(struct sync_call *call)
+{
+	struct tarn_lock *lock = lock_of(call);
+	int ret = call->status;
+
+	if (ret == 0)
+		ret = found(lock, call->ops[0].before, false);
+	if (ret < 0 && ret != -TARN_EAMBIGUOUS)
+		return sync_end(call, ret);
+	if (ret != 1 && ++lock->tries < SYNC_TRIES)
+		return renew_try(call);
+	if (ret != 1)
+		return sync_end(call, -TARN_EAMBIGUOUS);
+	lock->highest = ++lock->token;
+	return hold(lock);
+}
+
+int lock_renew_begin(struct tarn_lock *lock, uint64_t *ret_token)
+{
 	int ret = check_held(lock);
 
 	if (ret < 0)
 		return ret;
-	for (unsigned i = 0; i < SYNC_TRIES; i++) {
-		begun_ns = clock_now_ns();
-		ret = tarn_region_cas(lock->region, lock->offset + WORD_OFFSET,
-				      make_word(lock->token, HELD),
-				      make_word(lock->token + 1, HELD), &before);
-		if (ret == 0)
-			ret = found(lock, before, false);
-		if (ret != 0 && ret != -TARN_EAMBIGUOUS)
-			break;
-	}
-	if (ret <= 0)
-		return ret < 0 ? ret : -TARN_EAMBIGUOUS;
-	lock->highest = ++lock->token;
-	lock->until_ns = begun_ns + lock->lease_ns;
-	write_owner(lock);
-	if (ret_token)
-		*ret_token = lock->token;
+	lock->tries = 0;
+	lock->ret_token = ret_token;
+	lock->shown_until_ns = lock->until_ns;
+	sync_begin(&lock->call, renew_try);
 	return 0;
 }
 
-/* One try; as found(). */
-static int try_release(struct tarn_lock *lock, bool ambiguous)
+int tarn_lock_renew(struct tarn_lock *lock, uint64_t *ret_token)
 {
-	uint64_t sleeps = 0;
-	struct tarn_region_op ops[] = {
-		sync_op_cas(lock->offset + WORD_OFFSET, make_word(lock->token, HELD),
-			    make_word(lock->token, 0)),
-		sync_op_read(lock->offset + SYNC_SLEEPS, &sleeps, 8),
-	};
-	int ret = tarn_region_batch(lock->region, ops, 2);
+	int ret = lock_renew_begin(lock, ret_token);
+
+	return ret < 0 ? ret : sync_run(&lock->call);
+}
+
+static enum sync_want released(struct sync_call *call)
+{
+	return sync_end(call, 0);
+}
+
+static enum sync_want release_try(struct sync_call *call)
+{
+	struct tarn_lock *lock = lock_of(call);
+
+	call->ops[0] = sync_op_cas(lock->offset + WORD_OFFSET, make_word(lock->token, HELD),
+				   make_word(lock->token, 0));
+	call->ops[1] = sync_op_read(lock->offset + SYNC_SLEEPS, &call->sleeps, 8);
+	return sync_access(call, 2, release_tried);
+}
+
+/* As found(). */
+static int release_found(struct tarn_lock *lock)
+{
+	uint64_t before = lock->call.ops[0].before;
+
+	if (lock->call.status < 0)
+		return lock->call.status;
+	if (lock->ambiguous && before == make_word(lock->token, 0))
+		return 1;
+	return found(lock, before, lock->ambiguous);
+}
+
+static enum sync_want release_tried(struct sync_call *call)
+{
+	struct tarn_lock *lock = lock_of(call);
+	int ret = release_found(lock);
+
+	if (ret == 1) {
+		lock->token = 0;
+		return sync_wake(call, lock->offset + SYNC_SLEEPS, released);
+	}
+	if (ret == -TARN_EAMBIGUOUS && lock->token)
+		lock->ambiguous = true;
+	else if (ret < 0)
+		return sync_end(call, ret);
+	if (++lock->tries < SYNC_TRIES)
+		return release_try(call);
+	lock->token = 0;
+	return sync_end(call, err_set(-TARN_EAMBIGUOUS, "the lock may be released or not: if not, "
+							"the lease ends it"));
+}
+
+int lock_release_begin(struct tarn_lock *lock)
+{
+	int ret = check_held(lock);
 
 	if (ret < 0)
 		return ret;
-	if (!ambiguous || ops[0].before != make_word(lock->token, 0)) {
-		ret = found(lock, ops[0].before, ambiguous);
-		if (ret <= 0)
-			return ret;
-	}
-	lock->token = 0;
-	sync_wake(lock->region, lock->offset + SYNC_SLEEPS, sleeps);
-	return 1;
+	lock->tries = 0;
+	lock->ambiguous = false;
+	lock->shown_until_ns = 0;
+	sync_begin(&lock->call, release_try);
+	return 0;
 }
 
 int tarn_lock_release(struct tarn_lock *lock)
 {
-	bool ambiguous = false;
-	int ret = check_held(lock);
+	int ret = lock_release_begin(lock);
 
-	for (unsigned i = 0; ret == 0 && i < SYNC_TRIES; i++) {
-		ret = try_release(lock, ambiguous);
-		if (ret == -TARN_EAMBIGUOUS && lock->token) {
-			ambiguous = true;
-			ret = 0;
-		}
-	}
-	if (ret != 0)
-		return ret < 0 ? ret : 0;
-	lock->token = 0;
-	return err_set(-TARN_EAMBIGUOUS,
-		       "the lock may be released or not: if not, the lease ends it");
+	return ret < 0 ? ret : sync_run(&lock->call);
 }
+
+/* ---- what is known of it --------------------------------------------------------------------- */
 
 uint32_t tarn_lock_left_ms(const struct tarn_lock *lock)
 {
-	uint64_t now = clock_now_ns();
+	uint64_t now = clock_now_ns(), until;
 
-	if (!lock || !lock->token || now >= lock->until_ns)
+	if (!lock)
 		return 0;
-	return (uint32_t)((lock->until_ns - now) / 1000000);
+	if (lock->call.busy)
+		until = lock->shown_until_ns;
+	else
+		until = lock->token ? lock->until_ns : 0;
+	return now < until ? (uint32_t)((until - now) / 1000000) : 0;
 }
 
 int tarn_lock_stat(struct tarn_lock *lock, struct tarn_lock_info *ret_info)
@@ -318,7 +428,7 @@ int tarn_lock_stat(struct tarn_lock *lock, struct tarn_lock_info *ret_info)
 	if (ret == 0 && (!ret_info || ret_info->size < 2 * sizeof(uint32_t)))
 		ret = err_set(-EINVAL, "ret_info must not be NULL, and its size the struct's");
 	if (ret == 0)
-		ret = tarn_region_read(lock->region, lock->offset, &memory, sizeof(memory));
+		ret = tarn_region_read(lock->call.region, lock->offset, &memory, sizeof(memory));
 	if (ret == 0)
 		ret = check_word(lock, memory.word);
 	if (ret < 0)

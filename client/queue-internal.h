@@ -47,15 +47,37 @@ struct queue_dead {
 	uint64_t slot, state, since_ns; /* since_ns 0: not in use */
 };
 
+/* A message on its way. */
+struct sending {
+	const void *data;
+	uint64_t bytes;
+	uint64_t position;
+	uint64_t head[2]; /* checksum and bytes, as they stand in the slot */
+	uint64_t state;   /* of its slot, or of the next one */
+	uint64_t begun_ns;
+};
+
+/* A message that is looked for. */
+struct receiving {
+	void *buffer;
+	size_t buffer_bytes;
+	size_t *ret_bytes;
+	uint64_t *ret_position;
+	sync_handler *found; /* it is in queue->slot */
+	unsigned taken;      /* so many times another consumer was faster */
+	uint64_t state;      /* of the head's slot, as it was read, and the head then */
+	uint64_t head;
+	uint64_t position; /* that is consumed */
+};
+
 struct tarn_queue {
-	struct tarn_region *region;
+	struct sync_call call; /* first */
 	uint64_t offset, lease_ns;
 	uint64_t slots, stride;
 	uint32_t slots_log2, message_bytes;
 	bool single;
 	/* As last seen. What is there now is not lower. */
 	uint64_t head, tail;
-	uint64_t sequence, random;
 	/* a producer's */
 	uint64_t ready; /* single: the slot of this position is known to be free for it */
 	/* a consumer's */
@@ -65,7 +87,20 @@ struct tarn_queue {
 	uint64_t ambiguous; /* this one may have been consumed by this handle */
 	struct queue_dead dead[QUEUE_DEAD_KNOWN];
 	struct queue_slot *slot; /* one slot's room */
+	/* the call under way */
+	struct queue_memory looked;
+	uint64_t first;        /* head, before tail was read */
+	unsigned round, tries; /* of what is begun again */
+	struct sending s;
+	struct receiving r;
+	uint64_t before; /* what a CAS of the slot in front of that of the head has found */
+	bool with_slot;  /* there is one, in call.ops[0] */
 };
+
+static inline struct tarn_queue *queue_of(struct sync_call *call)
+{
+	return (struct tarn_queue *)call;
+}
 
 static inline uint64_t queue_lap(const struct tarn_queue *queue, uint64_t position)
 {
@@ -87,8 +122,8 @@ static inline bool queue_is_dead(uint64_t state, uint64_t lap)
 }
 
 uint64_t queue_checksum(uint64_t position, const void *data, uint64_t bytes);
-/* Reads head and tail, and checks them. */
-int queue_look(struct tarn_queue *queue);
+/* Reads head and tail, and checks them: a part of a call, for sync_sub(). */
+sync_handler queue_look;
 int queue_corrupt(const struct tarn_queue *queue, uint64_t position, uint64_t state);
 int queue_check(const struct tarn_queue *queue);
 

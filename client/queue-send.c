@@ -3,8 +3,8 @@
  * queue-send.c - a producer: reserves a position, writes, publishes
  *
  * A position that was reserved and not published in time is skipped by the consumer; a producer finds that out when
- * it publishes, and takes another one. It never writes into a slot that is not free for its position. Runs on the
- * application's thread. Next: queue-receive.c.
+ * it publishes, and takes another one. It never writes into a slot that is not free for its position. A call is handlers
+ * (sync-call.c). Runs on the thread of the session. Next: queue-receive.c.
  */
 #include <errno.h>
 
@@ -15,18 +15,12 @@
 
 #define TAIL_OFFSET offsetof(struct queue_memory, tail)
 
-/* A message on its way. */
-struct sending {
-	const void *data;
-	uint64_t bytes;
-	uint64_t position;
-	uint64_t head[2]; /* checksum and bytes, as they stand in the slot */
-	uint64_t consumer_sleeps;
-};
+static sync_handler attempt, reserve, ready;
 
 /* `sending` at its position: the list of what has to be written, and the CAS that publishes it. */
-static void fill(struct tarn_queue *q, struct sending *s, struct tarn_region_op ops[4])
+static void fill(struct tarn_queue *q, struct tarn_region_op ops[4])
 {
+	struct sending *s = &q->s;
 	uint64_t slot = queue_slot_offset(q, s->position), lap = queue_lap(q, s->position);
 
 	s->head[0] = queue_checksum(s->position, s->data, s->bytes);
@@ -34,46 +28,68 @@ static void fill(struct tarn_queue *q, struct sending *s, struct tarn_region_op 
 	ops[0] = sync_op_write(slot + offsetof(struct queue_slot, checksum), s->head, 16);
 	ops[1] = sync_op_write(slot + offsetof(struct queue_slot, data), s->data, s->bytes);
 	ops[2] = sync_op_cas(slot, queue_state(lap, SLOT_FREE), queue_state(lap, SLOT_FULL));
-	ops[3] = sync_op_read(q->offset + SYNC_SLEEPS, &s->consumer_sleeps, 8);
+	ops[3] = sync_op_read(q->offset + SYNC_SLEEPS, &q->call.sleeps, 8);
 }
 
-/* What the slot was when it should have become FULL. 1: it has. 0: the position was skipped: another one. */
-static int published(struct tarn_queue *q, const struct sending *s, uint64_t before)
+static enum sync_want sent(struct sync_call *call)
 {
-	uint64_t lap = queue_lap(q, s->position);
+	return sync_end(call, 0);
+}
 
-	if (before == queue_state(lap, SLOT_FREE)) {
-		sync_wake(q->region, q->offset + SYNC_SLEEPS, s->consumer_sleeps);
-		return 1;
-	}
+/* What the slot was when it should have become FULL. Else the position was skipped: another one. */
+static enum sync_want published_at(struct tarn_queue *q, uint64_t before)
+{
+	uint64_t lap = queue_lap(q, q->s.position);
+
+	if (before == queue_state(lap, SLOT_FREE))
+		return sync_wake(&q->call, q->offset + SYNC_SLEEPS, sent);
 	if (before >> 2 < lap || before == queue_state(lap, SLOT_FULL))
-		return queue_corrupt(q, s->position, before);
-	return 0;
+		return sync_end(&q->call, queue_corrupt(q, q->s.position, before));
+	return sync_pause(&q->call, attempt);
+}
+
+/* ---- a position is closed -------------------------------------------------------------------- */
+
+static sync_handler close_tried;
+
+static enum sync_want close_try(struct sync_call *call)
+{
+	struct tarn_queue *q = queue_of(call);
+	uint64_t lap = queue_lap(q, q->s.position);
+
+	call->ops[0] = sync_op_cas(queue_slot_offset(q, q->s.position), queue_state(lap, SLOT_FREE),
+				   queue_state(lap, SLOT_DEAD));
+	return sync_access(call, 1, close_tried);
 }
 
 /*
  * The connection was lost while it was on its way: the position is closed, and so that is certain which of the
- * two has come first. 1: it was published. 0: it was not, and never will be.
+ * two has come first. Either it was published, or it was not and never will be.
  */
-static int close_position(struct tarn_queue *q, const struct sending *s)
+static enum sync_want close_position(struct tarn_queue *q)
 {
-	uint64_t lap = queue_lap(q, s->position), before = 0;
-	int ret = -TARN_EAMBIGUOUS;
-
-	for (unsigned i = 0; ret == -TARN_EAMBIGUOUS && i < SYNC_TRIES; i++)
-		ret = tarn_region_cas(q->region, queue_slot_offset(q, s->position),
-				      queue_state(lap, SLOT_FREE), queue_state(lap, SLOT_DEAD),
-				      &before);
-	if (ret == 0 && MUTATED(MUTATION_QUEUE_CLOSE))
-		return 0;
-	if (ret == 0 &&
-	    (before == queue_state(lap, SLOT_FREE) || before == queue_state(lap, SLOT_DEAD)))
-		return 0;
-	if (ret == 0 &&
-	    (before == queue_state(lap, SLOT_FULL) || before == queue_state(lap + 1, SLOT_FREE)))
-		return 1;
-	return err_set(-TARN_EAMBIGUOUS, "the message may be in the queue or not");
+	q->tries = 0;
+	return close_try(&q->call);
 }
+
+static enum sync_want close_tried(struct sync_call *call)
+{
+	struct tarn_queue *q = queue_of(call);
+	uint64_t lap = queue_lap(q, q->s.position), before = call->ops[0].before;
+
+	if (call->status == -TARN_EAMBIGUOUS && ++q->tries < SYNC_TRIES)
+		return close_try(call);
+	if (call->status == 0 &&
+	    (MUTATED(MUTATION_QUEUE_CLOSE) || before == queue_state(lap, SLOT_FREE) ||
+	     before == queue_state(lap, SLOT_DEAD)))
+		return sync_pause(call, attempt);
+	if (call->status == 0 &&
+	    (before == queue_state(lap, SLOT_FULL) || before == queue_state(lap + 1, SLOT_FREE)))
+		return sync_end(call, 0);
+	return sync_end(call, err_set(-TARN_EAMBIGUOUS, "the message may be in the queue or not"));
+}
+
+/* ---- several producers: reserve, then publish ------------------------------------------------ */
 
 /* A position that has no message: 1 if the slot can take one, 0 to pass it over, or an error. */
 static int usable(struct tarn_queue *q, uint64_t position, uint64_t state)
@@ -90,134 +106,185 @@ static int usable(struct tarn_queue *q, uint64_t position, uint64_t state)
 	return queue_corrupt(q, position, state);
 }
 
-/* 1: full; what is known of the head may be old, so that is looked at first. */
-static int full(struct tarn_queue *q)
+static bool full(const struct tarn_queue *q)
 {
-	int ret = 0;
-
-	if (q->tail - q->head >= q->slots)
-		ret = queue_look(q);
-	return ret < 0 ? ret : q->tail - q->head >= q->slots && !MUTATED(MUTATION_QUEUE_FULL);
+	return q->tail - q->head >= q->slots;
 }
 
-/* Raises the tail from q->tail by one. 1: done; 0: another one was faster, q->tail is its. */
-static int raised(struct tarn_queue *q, uint64_t before)
+/* Goes on with `known`; what is known of the head may be old, so that is looked at first if it says full. */
+static enum sync_want look_if_full(struct tarn_queue *q, sync_handler *known)
 {
-	if (before == q->tail) {
-		q->tail++;
-		return 1;
-	}
-	/* of what is found there only queue_look() makes something that is known */
-	return queue_look(q);
+	if (full(q))
+		return sync_sub(&q->call, queue_look, known);
+	q->call.status = 0;
+	return known(&q->call);
 }
 
-/* 1: *ret_position is this producer's, and its slot is free. 0: the queue is full. */
-static int reserve(struct tarn_queue *q, uint64_t *ret_position)
+static enum sync_want written(struct sync_call *call)
 {
-	/* each round but the last passes over a dead slot, or another producer has got on */
-	for (unsigned round = 0; round < QUEUE_ROUNDS; round++) {
-		uint64_t position, state;
-		struct tarn_region_op ops[2];
-		int ret = full(q);
+	struct tarn_queue *q = queue_of(call);
 
-		if (ret != 0)
-			return ret < 0 ? ret : 0;
-		position = q->tail;
-		ops[0] = sync_op_cas(q->offset + TAIL_OFFSET, position, position + 1);
-		ops[1] = sync_op_read(queue_slot_offset(q, position), &state, 8);
-		ret = tarn_region_batch(q->region, ops, 2);
-		/* reserved without knowing it: it will be skipped */
-		if (ret == -TARN_EAMBIGUOUS)
-			ret = queue_look(q);
-		else if (ret == 0)
-			ret = raised(q, ops[0].before);
-		if (ret == 1)
-			ret = usable(q, position, state);
-		*ret_position = position;
-		if (ret != 0)
-			return ret;
-	}
-	return 0;
+	if (call->status == -TARN_EAMBIGUOUS)
+		return close_position(q);
+	return call->status < 0 ? sync_end(call, call->status)
+				: published_at(q, call->ops[2].before);
 }
 
-static int send_one(struct tarn_queue *q, struct sending *s)
+/* The position is this producer's, and its slot is free. */
+static enum sync_want reserved(struct tarn_queue *q)
 {
-	struct tarn_region_op ops[4];
-	uint64_t begun_ns = clock_now_ns();
-	int ret = reserve(q, &s->position);
-
-	if (ret <= 0)
-		return ret;
 	/* Who was stopped here does not even begin: what he writes could meet the slot's next use. */
-	if (clock_now_ns() > begun_ns + q->lease_ns / 2)
-		return close_position(q, s);
-	fill(q, s, ops);
-	ret = tarn_region_batch(q->region, ops, 4);
-	if (ret == -TARN_EAMBIGUOUS)
-		return close_position(q, s);
-	return ret < 0 ? ret : published(q, s, ops[2].before);
+	if (clock_now_ns() > q->s.begun_ns + q->lease_ns / 2)
+		return close_position(q);
+	fill(q, q->call.ops);
+	return sync_access(&q->call, 4, written);
+}
+
+/* Of what is found in place of the tail only queue_look() makes something that is known. */
+static enum sync_want reserve_looked(struct sync_call *call)
+{
+	return call->status < 0 ? sync_end(call, call->status) : reserve(call);
+}
+
+static enum sync_want reserve_tried(struct sync_call *call)
+{
+	struct tarn_queue *q = queue_of(call);
+	int ret = call->status;
+
+	/* ambiguous: reserved without knowing it, it will be skipped; or another one was faster */
+	if (ret == -TARN_EAMBIGUOUS || (ret == 0 && call->ops[0].before != q->tail))
+		return sync_sub(call, queue_look, reserve_looked);
+	if (ret < 0)
+		return sync_end(call, ret);
+	q->tail++;
+	ret = usable(q, q->s.position, q->s.state);
+	if (ret < 0)
+		return sync_end(call, ret);
+	return ret == 1 ? reserved(q) : reserve(call);
+}
+
+static enum sync_want reserve_known(struct sync_call *call)
+{
+	struct tarn_queue *q = queue_of(call);
+
+	if (call->status < 0)
+		return sync_end(call, call->status);
+	if (full(q) && !MUTATED(MUTATION_QUEUE_FULL))
+		return sync_pause(call, attempt);
+	q->s.position = q->tail;
+	call->ops[0] = sync_op_cas(q->offset + TAIL_OFFSET, q->tail, q->tail + 1);
+	call->ops[1] = sync_op_read(queue_slot_offset(q, q->tail), &q->s.state, 8);
+	return sync_access(call, 2, reserve_tried);
+}
+
+/* Each round but the last passes over a dead slot, or another producer has got on. */
+static enum sync_want reserve(struct sync_call *call)
+{
+	struct tarn_queue *q = queue_of(call);
+
+	if (q->round++ == QUEUE_ROUNDS)
+		return sync_pause(call, attempt);
+	return look_if_full(q, reserve_known);
 }
 
 /* ---- one producer: reserve and publish in one go --------------------------------------------- */
 
-/*
- * Until the slot at the tail is known to be free. 1: it is. 0: full. A free slot is not enough: a consumer empties it
- * before it moves the head, and who is still there must not find the next lap's message.
- */
-static int find_ready(struct tarn_queue *q)
+static enum sync_want single_written(struct sync_call *call)
 {
-	for (unsigned round = 0; round < QUEUE_ROUNDS; round++) {
-		struct tarn_region_op pass;
-		uint64_t state;
-		int ret = q->ready == q->tail ? 0 : queue_look(q);
+	struct tarn_queue *q = queue_of(call);
 
-		if (ret == 0)
-			ret = full(q);
-		if (ret != 0)
-			return ret < 0 ? ret : 0;
-		if (q->ready == q->tail)
-			return 1;
-		ret = tarn_region_read(q->region, queue_slot_offset(q, q->tail), &state, 8);
-		if (ret == 0)
-			ret = usable(q, q->tail, state);
-		if (ret == 1)
-			q->ready = q->tail;
-		if (ret != 0)
-			return ret;
-		pass = sync_op_cas(q->offset + TAIL_OFFSET, q->tail, q->tail + 1);
-		ret = tarn_region_batch(q->region, &pass, 1);
-		if (ret < 0 && ret != -TARN_EAMBIGUOUS)
-			return ret;
-	}
-	return 0;
+	if (call->status == -TARN_EAMBIGUOUS)
+		return close_position(q);
+	if (call->status < 0)
+		return sync_end(call, call->status);
+	if (call->ops[0].before != q->s.position)
+		return sync_end(call, err_set(-TARN_EOVERTAKEN,
+					      "another producer sends to this queue, which is made "
+					      "for one: the message may be in it or not"));
+	q->tail = q->s.position + 1;
+	if (q->s.state == queue_state(queue_lap(q, q->tail), SLOT_FREE))
+		q->ready = q->tail;
+	return published_at(q, call->ops[3].before);
 }
 
-static int send_single(struct tarn_queue *q, struct sending *s)
+static enum sync_want write_single(struct tarn_queue *q)
 {
-	struct tarn_region_op ops[6];
-	uint64_t next;
-	int ret = find_ready(q);
+	struct tarn_region_op *ops = q->call.ops;
 
-	if (ret <= 0)
-		return ret;
-	s->position = q->tail;
+	q->s.position = q->tail;
 	q->ready = QUEUE_UNKNOWN;
-	ops[0] = sync_op_cas(q->offset + TAIL_OFFSET, s->position, s->position + 1);
-	fill(q, s, ops + 1);
-	ops[5] = sync_op_read(queue_slot_offset(q, s->position + 1), &next, 8);
-	ret = tarn_region_batch(q->region, ops, 6);
-	if (ret == -TARN_EAMBIGUOUS)
-		return close_position(q, s);
+	ops[0] = sync_op_cas(q->offset + TAIL_OFFSET, q->s.position, q->s.position + 1);
+	fill(q, ops + 1);
+	ops[5] = sync_op_read(queue_slot_offset(q, q->s.position + 1), &q->s.state, 8);
+	return sync_access(&q->call, 6, single_written);
+}
+
+static enum sync_want ready_passed(struct sync_call *call)
+{
+	if (call->status < 0 && call->status != -TARN_EAMBIGUOUS)
+		return sync_end(call, call->status);
+	return ready(call);
+}
+
+static enum sync_want ready_seen(struct sync_call *call)
+{
+	struct tarn_queue *q = queue_of(call);
+	int ret = call->status;
+
+	if (ret == 0)
+		ret = usable(q, q->tail, q->s.state);
 	if (ret < 0)
-		return ret;
-	if (ops[0].before != s->position)
-		return err_set(-TARN_EOVERTAKEN, "another producer sends to this queue, which is "
-						 "made for one: the message may "
-						 "be in it or not");
-	q->tail = s->position + 1;
-	if (next == queue_state(queue_lap(q, q->tail), SLOT_FREE))
-		q->ready = q->tail;
-	return published(q, s, ops[3].before);
+		return sync_end(call, ret);
+	if (ret == 1)
+		return write_single(q);
+	call->ops[0] = sync_op_cas(q->offset + TAIL_OFFSET, q->tail, q->tail + 1);
+	return sync_access(call, 1, ready_passed);
+}
+
+static enum sync_want ready_known(struct sync_call *call)
+{
+	struct tarn_queue *q = queue_of(call);
+
+	if (call->status < 0)
+		return sync_end(call, call->status);
+	if (full(q) && !MUTATED(MUTATION_QUEUE_FULL))
+		return sync_pause(call, attempt);
+	if (q->ready == q->tail)
+		return write_single(q);
+	call->ops[0] = sync_op_read(queue_slot_offset(q, q->tail), &q->s.state, 8);
+	return sync_access(call, 1, ready_seen);
+}
+
+static enum sync_want ready_looked(struct sync_call *call)
+{
+	return call->status < 0 ? sync_end(call, call->status)
+				: look_if_full(queue_of(call), ready_known);
+}
+
+/*
+ * Until the slot at the tail is known to be free. A free slot is not enough: a consumer empties it
+ * before it moves the head, and who is still there must not find the next lap's message.
+ */
+static enum sync_want ready(struct sync_call *call)
+{
+	struct tarn_queue *q = queue_of(call);
+
+	if (q->round++ == QUEUE_ROUNDS)
+		return sync_pause(call, attempt);
+	if (q->ready != q->tail)
+		return sync_sub(call, queue_look, ready_looked);
+	return look_if_full(q, ready_known);
+}
+
+/* ---- the call -------------------------------------------------------------------------------- */
+
+static enum sync_want attempt(struct sync_call *call)
+{
+	struct tarn_queue *q = queue_of(call);
+
+	q->round = 0;
+	q->s.begun_ns = clock_now_ns();
+	return q->single ? ready(call) : reserve(call);
 }
 
 static int check_message(const struct tarn_queue *q, const void *data, size_t bytes)
@@ -233,23 +300,23 @@ static int check_message(const struct tarn_queue *q, const void *data, size_t by
 	return ret;
 }
 
-int tarn_queue_send(struct tarn_queue *queue, const void *data, size_t bytes, uint32_t timeout_ms)
+int queue_send_begin(struct tarn_queue *queue, const void *data, size_t bytes, uint32_t timeout_ms)
 {
-	struct sync_wait wait = {.what = "the queue is full"};
-	struct sending s = {.data = data ? data : "", .bytes = bytes};
 	int ret = check_message(queue, data, bytes);
 
+	if (ret == 0)
+		ret = sync_wait_begin(&queue->call, timeout_ms, queue->offset + SYNC_SLEEPS_SECOND,
+				      "the queue is full");
 	if (ret < 0)
 		return ret;
-	wait.region = queue->region;
-	wait.sleeps_offset = queue->offset + SYNC_SLEEPS_SECOND;
-	wait.sequence = &queue->sequence;
-	wait.random = &queue->random;
-	ret = sync_wait_begin(&wait, timeout_ms);
-	while (ret == 0) {
-		ret = queue->single ? send_single(queue, &s) : send_one(queue, &s);
-		if (ret == 0)
-			ret = sync_pause(&wait);
-	}
-	return ret < 0 ? ret : 0;
+	queue->s = (struct sending){.data = data ? data : "", .bytes = bytes};
+	sync_begin(&queue->call, attempt);
+	return 0;
+}
+
+int tarn_queue_send(struct tarn_queue *queue, const void *data, size_t bytes, uint32_t timeout_ms)
+{
+	int ret = queue_send_begin(queue, data, bytes, timeout_ms);
+
+	return ret < 0 ? ret : sync_run(&queue->call);
 }

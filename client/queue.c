@@ -59,7 +59,7 @@ int queue_corrupt(const struct tarn_queue *queue, uint64_t position, uint64_t st
 
 int queue_check(const struct tarn_queue *queue)
 {
-	return queue ? 0 : err_set(-EINVAL, "queue must not be NULL");
+	return queue ? sync_check_free(&queue->call) : err_set(-EINVAL, "queue must not be NULL");
 }
 
 int tarn_queue_init(struct tarn_region *region, uint64_t offset, uint64_t slots,
@@ -103,12 +103,115 @@ static int take_parameters(struct tarn_queue *q, uint64_t parameters)
 	q->message_bytes = (uint32_t)words * 8;
 	q->stride = sizeof(struct queue_slot) + q->message_bytes;
 	q->lease_ns = lease_ms * 1000000ull;
-	return sync_check_place(q->region, q->offset, queue_bytes(q->slots, q->message_bytes));
+	return sync_check_place(q->call.region, q->offset, queue_bytes(q->slots, q->message_bytes));
+}
+
+/* ---- head and tail --------------------------------------------------------------------------- */
+
+static enum sync_want look_end(struct tarn_queue *q)
+{
+	const struct queue_memory *m = &q->looked;
+
+	if (m->head < q->head || m->tail < q->tail)
+		return sync_back(&q->call,
+				 err_set(-TARN_ECORRUPT,
+					 "the queue's memory is damaged: head or tail went back, "
+					 "from %llu and %llu to %llu and %llu",
+					 (unsigned long long)q->head, (unsigned long long)q->tail,
+					 (unsigned long long)m->head, (unsigned long long)m->tail));
+	q->head = m->head;
+	q->tail = m->tail;
+	return sync_back(&q->call, 0);
+}
+
+/* One word. */
+static enum sync_want read_word(struct tarn_queue *q, uint64_t offset, uint64_t *word,
+				sync_handler *next)
+{
+	if (q->call.status < 0)
+		return sync_back(&q->call, q->call.status);
+	q->call.ops[0] = sync_op_read(q->offset + offset, word, 8);
+	return sync_access(&q->call, 1, next);
+}
+
+static sync_handler tail_next, head_next, head_read;
+
+/* Three reads one after the other: what is read first is not higher than what is read later. */
+static enum sync_want look_again(struct tarn_queue *q)
+{
+	return read_word(q, offsetof(struct queue_memory, head), &q->first, tail_next);
+}
+
+static enum sync_want tail_next(struct sync_call *call)
+{
+	struct tarn_queue *q = queue_of(call);
+
+	return read_word(q, offsetof(struct queue_memory, tail), &q->looked.tail, head_next);
+}
+
+static enum sync_want head_next(struct sync_call *call)
+{
+	struct tarn_queue *q = queue_of(call);
+
+	return read_word(q, offsetof(struct queue_memory, head), &q->looked.head, head_read);
+}
+
+static enum sync_want head_read(struct sync_call *call)
+{
+	struct tarn_queue *q = queue_of(call);
+	uint64_t first = q->first, tail = q->looked.tail, last = q->looked.head;
+
+	if (call->status < 0)
+		return sync_back(call, call->status);
+	if (first > tail || last < first || tail > SYNC_WORD_MAX || last > SYNC_WORD_MAX ||
+	    tail > last + q->slots)
+		return sync_back(call, err_set(-TARN_ECORRUPT,
+					       "the queue's memory is damaged: head %llu, tail "
+					       "%llu of %llu slots",
+					       (unsigned long long)last, (unsigned long long)tail,
+					       (unsigned long long)q->slots));
+	q->looked.tail = tail < last ? last : tail;
+	return look_end(q);
+}
+
+static enum sync_want looked(struct sync_call *call)
+{
+	struct tarn_queue *q = queue_of(call);
+	const struct queue_memory *m = &q->looked;
+
+	if (call->status < 0)
+		return sync_back(call, call->status);
+	/* they come in one read, in any order: what does not fit together may only be of different times */
+	if (m->head > m->tail || m->tail - m->head > q->slots || m->tail > SYNC_WORD_MAX)
+		return look_again(q);
+	return look_end(q);
+}
+
+enum sync_want queue_look(struct sync_call *call)
+{
+	struct tarn_queue *q = queue_of(call);
+
+	call->ops[0] = sync_op_read(q->offset, &q->looked, sizeof(q->looked));
+	return sync_access(call, 1, looked);
+}
+
+static int look_now(struct tarn_queue *q)
+{
+	sync_begin(&q->call, queue_look);
+	return sync_run(&q->call);
+}
+
+/* ---- handles --------------------------------------------------------------------------------- */
+
+static void queue_free(struct sync_call *call)
+{
+	free(queue_of(call)->slot);
+	free(queue_of(call));
 }
 
 int tarn_queue_open(struct tarn_region *region, uint64_t offset, struct tarn_queue **ret_queue)
 {
-	struct tarn_queue known = {.region = region, .offset = offset}, *q;
+	struct tarn_queue known = {.offset = offset}, *q;
 	uint64_t parameters;
 	enum sync_kind kind;
 	int ret = sync_check_place(region, offset, sizeof(struct queue_memory));
@@ -121,11 +224,13 @@ int tarn_queue_open(struct tarn_region *region, uint64_t offset, struct tarn_que
 		return ret;
 	if (kind != SYNC_QUEUE && kind != SYNC_QUEUE_SINGLE)
 		return sync_wrong_kind(kind, "a queue");
+	known.call.region = region;
+	known.call.free = queue_free;
 	known.single = kind == SYNC_QUEUE_SINGLE;
 	known.ready = known.pending = known.peeked = known.ambiguous = QUEUE_UNKNOWN;
 	ret = take_parameters(&known, parameters);
 	if (ret == 0)
-		ret = queue_look(&known);
+		ret = look_now(&known);
 	if (ret < 0)
 		return ret;
 	q = malloc(sizeof(*q));
@@ -143,57 +248,7 @@ int tarn_queue_open(struct tarn_region *region, uint64_t offset, struct tarn_que
 void tarn_queue_close(struct tarn_queue *queue)
 {
 	if (queue)
-		free(queue->slot);
-	free(queue);
-}
-
-/* Three reads one after the other: what is read first is not higher than what is read later. */
-static int look_again(struct tarn_queue *q, struct queue_memory *m)
-{
-	uint64_t first, tail, last;
-	const uint64_t head_offset = q->offset + offsetof(struct queue_memory, head);
-	int ret = tarn_region_read(q->region, head_offset, &first, 8);
-
-	if (ret == 0)
-		ret = tarn_region_read(q->region, q->offset + offsetof(struct queue_memory, tail),
-				       &tail, 8);
-	if (ret == 0)
-		ret = tarn_region_read(q->region, head_offset, &last, 8);
-	if (ret < 0)
-		return ret;
-	if (first > tail || last < first || tail > SYNC_WORD_MAX || last > SYNC_WORD_MAX ||
-	    tail > last + q->slots)
-		return err_set(-TARN_ECORRUPT,
-			       "the queue's memory is damaged: head %llu, tail %llu of %llu slots",
-			       (unsigned long long)last, (unsigned long long)tail,
-			       (unsigned long long)q->slots);
-	m->head = last;
-	m->tail = tail < last ? last : tail;
-	return 0;
-}
-
-int queue_look(struct tarn_queue *q)
-{
-	struct queue_memory m;
-	int ret = tarn_region_read(q->region, q->offset, &m, sizeof(m));
-
-	if (ret < 0)
-		return ret;
-	/* they come in one read, in any order: what does not fit together may only be of different times */
-	if (m.head > m.tail || m.tail - m.head > q->slots || m.tail > SYNC_WORD_MAX)
-		ret = look_again(q, &m);
-	if (ret < 0)
-		return ret;
-	if (m.head < q->head || m.tail < q->tail)
-		return err_set(-TARN_ECORRUPT,
-			       "the queue's memory is damaged: head or tail went back, from %llu "
-			       "and %llu to "
-			       "%llu and %llu",
-			       (unsigned long long)q->head, (unsigned long long)q->tail,
-			       (unsigned long long)m.head, (unsigned long long)m.tail);
-	q->head = m.head;
-	q->tail = m.tail;
-	return 0;
+		sync_close(&queue->call);
 }
 
 int tarn_queue_stat(struct tarn_queue *queue, struct tarn_queue_info *ret_info)
@@ -204,7 +259,7 @@ int tarn_queue_stat(struct tarn_queue *queue, struct tarn_queue_info *ret_info)
 	if (ret == 0 && (!ret_info || ret_info->size < 2 * sizeof(uint32_t)))
 		ret = err_set(-EINVAL, "ret_info must not be NULL, and its size the struct's");
 	if (ret == 0)
-		ret = queue_look(queue);
+		ret = look_now(queue);
 	if (ret < 0)
 		return ret;
 	info.size = ret_info->size;

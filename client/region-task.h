@@ -41,8 +41,11 @@ enum region_step {
 	REGION_LISTENING
 };
 
+struct sync_call;
+
 struct region_task {
 	struct task task;
+	struct sync_call *sync; /* sync-async.c: whose access it is */
 	struct tarn_region *region;
 	enum region_goal goal;
 	enum region_step step;

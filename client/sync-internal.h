@@ -55,24 +55,127 @@ static inline uint64_t sync_patience_ns(uint64_t lease_ns)
 	return lease_ns + lease_ns / 8 + 1000000;
 }
 
-/* One call that waits: it tries, and calls sync_pause() as long as that does not work. */
-struct sync_wait {
-	struct tarn_region *region;
-	uint64_t sleeps_offset; /* of the word that is 1 while somebody sleeps */
-	uint64_t *sequence;     /* the last notification known of */
-	uint64_t *random;
-	uint64_t end_ns, pause_ns;
-	uint64_t due_ns; /* when something is to be done without being woken; 0: never */
-	bool armed;
-	const char *what; /* what is waited for, for the error text */
+/* ---- sync-call.c: calls, as what has to be done step by step ---------------------------------- */
+
+struct sync_call;
+
+/* What has to be done before the call goes on. */
+enum sync_want {
+	SYNC_ENDED,  /* nothing: call->status is its result */
+	SYNC_ACCESS, /* tarn_region_batch() of call->ops */
+	SYNC_NOTIFY, /* tarn_region_write_notify() of call->wake */
+	SYNC_LISTEN, /* tarn_region_wait() from call->sequence on, for call->pause_ns */
+	SYNC_SLEEP   /* nothing for call->pause_ns */
 };
 
-/* Its end is timeout_ms from now. */
-int sync_wait_begin(struct sync_wait *wait, uint32_t timeout_ms);
-/* 0: try again; -TARN_ETIMEOUT, or another error. */
-int sync_pause(struct sync_wait *wait);
-/* Wakes those who sleep, if `sleeps` (as it was read after the change) says that there are some. */
-void sync_wake(struct tarn_region *region, uint64_t sleeps_offset, uint64_t sleeps);
+/* One state of a call: makes something of call->status, and says what is next. */
+typedef enum sync_want sync_handler(struct sync_call *call);
+
+#define SYNC_OPS   6u
+#define SYNC_DEPTH 4u
+
+/*
+ * A handle begins with it: one call at a time. It knows neither who does what it wants nor whether somebody waits:
+ * sync_run() for the blocking calls, sync-async.c for their twins.
+ */
+struct sync_call {
+	struct tarn_region *region;
+	uint64_t sequence; /* the last notification known of */
+	uint64_t random;
+	bool busy;   /* an asynchronous call on it has not been picked up */
+	bool closed; /* and the handle is freed then */
+	void (*free)(struct sync_call *call);
+
+	sync_handler *next; /* goes on when it is done, with its status */
+	sync_handler *back[SYNC_DEPTH];
+	unsigned depth;
+	enum sync_want want;
+	int status;
+	struct tarn_region_op ops[SYNC_OPS], wake;
+	size_t count;
+	uint64_t pause_ns;
+
+	/* of one that waits: it tries, and calls sync_pause() as long as that does not work */
+	sync_handler *again;
+	uint64_t sleeps_offset; /* of the word that is 1 while somebody sleeps */
+	uint64_t end_ns, backoff_ns;
+	uint64_t due_ns; /* when something is to be done without being woken; 0: never */
+	bool armed;
+	bool cancelled;
+	const char *what; /* what is waited for, for the error text */
+	uint64_t sleeps;  /* that word, as it was read */
+
+	/* ---- of sync-async.c ---- */
+	bool asked; /* what is wanted is under way */
+	bool lost;  /* it was not done: the connection was lost */
+	uint64_t limit_ns; /* of what is wanted */
+	/* what the completion tells: one of the first two is 0 */
+	uint64_t value;
+	size_t bytes;
+	uint64_t position;
+};
+
+/* -TARN_EBUSY if an asynchronous call on the handle has not been picked up. */
+int sync_check_free(const struct sync_call *call);
+/* The call begins with `first`. */
+void sync_begin(struct sync_call *call, sync_handler *first);
+/* It can wait, until timeout_ms from now. */
+int sync_wait_begin(struct sync_call *call, uint32_t timeout_ms, uint64_t sleeps_offset,
+		    const char *what);
+/* To its end. Blocks. */
+int sync_run(struct sync_call *call);
+/* Its end without another access to the region, each of which ends with this status. Returns its result. */
+int sync_abort(struct sync_call *call, int status);
+/* The handle is not used any more. */
+void sync_close(struct sync_call *call);
+
+static inline enum sync_want sync_end(struct sync_call *call, int result)
+{
+	call->status = result;
+	return SYNC_ENDED;
+}
+/* The first `count` of call->ops. */
+static inline enum sync_want sync_access(struct sync_call *call, size_t count, sync_handler *next)
+{
+	call->count = count;
+	call->next = next;
+	return SYNC_ACCESS;
+}
+/* A part that several use: it comes back to `back` by sync_back(), with a status; without one the call ends so. */
+static inline enum sync_want sync_sub(struct sync_call *call, sync_handler *sub, sync_handler *back)
+{
+	call->back[call->depth++] = back;
+	return sub(call);
+}
+static inline enum sync_want sync_back(struct sync_call *call, int status)
+{
+	call->status = status;
+	return call->depth ? call->back[--call->depth](call) : SYNC_ENDED;
+}
+/* Goes on with `again` after a pause, or ends with -TARN_ETIMEOUT, or another error. */
+enum sync_want sync_pause(struct sync_call *call, sync_handler *again);
+/* Wakes those who sleep, if call->sleeps (as it was read after the change) says that there are some. Status 0 then. */
+enum sync_want sync_wake(struct sync_call *call, uint64_t sleeps_offset, sync_handler *next);
+
+/* ---- each call, but for who runs it: 0, and it has begun, or an error ---------------------------- */
+
+int lock_acquire_begin(struct tarn_lock *lock, uint32_t timeout_ms, uint64_t *ret_token);
+int lock_renew_begin(struct tarn_lock *lock, uint64_t *ret_token);
+int lock_release_begin(struct tarn_lock *lock);
+int queue_send_begin(struct tarn_queue *queue, const void *data, size_t bytes, uint32_t timeout_ms);
+int queue_receive_begin(struct tarn_queue *queue, void *buffer, size_t buffer_bytes,
+			uint32_t timeout_ms, size_t *ret_bytes);
+int queue_peek_begin(struct tarn_queue *queue, void *buffer, size_t buffer_bytes,
+		     uint32_t timeout_ms, size_t *ret_bytes, uint64_t *ret_position);
+int queue_consume_begin(struct tarn_queue *queue, uint64_t position);
+int barrier_wait_begin(struct tarn_barrier *barrier, uint32_t timeout_ms, uint64_t *ret_round);
+int epoch_read_begin(struct tarn_epoch *epoch, uint64_t *ret_value);
+int epoch_add_begin(struct tarn_epoch *epoch, uint64_t add, uint64_t *ret_value);
+int epoch_raise_begin(struct tarn_epoch *epoch, uint64_t value);
+int epoch_wait_begin(struct tarn_epoch *epoch, uint64_t at_least, uint32_t timeout_ms,
+		     uint64_t *ret_value);
+
+/* ---- accesses -------------------------------------------------------------------------------- */
 
 static inline struct tarn_region_op sync_op_read(uint64_t offset, void *buffer, uint64_t bytes)
 {

@@ -1,26 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * sync.c - what locks, queues, barriers and epoch counters share: the first word, waiting and waking
+ * sync.c - what locks, queues, barriers and epoch counters share: the first word, which says what there is
  *
  * Uses the public calls of tarn/region.h alone, as all of client/lock.c, queue*.c, barrier.c and epoch.c do; runs on
- * the application's thread. Waiting: first some short pauses, part chance, that double; then the waiter says in a
- * word that it sleeps, tries once more, and sleeps until it is notified. Whoever changes what is waited for
- * reads that word afterwards: one of the two sees the other. A notification can still be missing (its sender was
- * killed in front of it), so nobody sleeps for longer than SLEEP_MS. Next: docs/sync.md.
+ * the application's thread. Next: sync-call.c for waiting and waking, docs/sync.md.
  */
 #include "sync-internal.h"
 
 #include <errno.h>
 #include <string.h>
 
-#include "auth.h"
-#include "clock.h"
 #include "err.h"
-#include "mutation.h"
-
-#define PAUSE_FIRST_NS 4000u
-#define PAUSE_LAST_NS  1000000u
-#define SLEEP_MS       100u
 
 #define INIT_WORDS_MAX 24u
 
@@ -125,85 +115,4 @@ int sync_wrong_kind(enum sync_kind kind, const char *wanted)
 	uint64_t config = SYNC_MAGIC << 52 | (uint64_t)kind << SYNC_PARAMETERS_BITS;
 
 	return err_set(-TARN_ETYPE, "there is %s, not %s", kind_name(config), wanted);
-}
-
-/* ---- waiting and waking ---------------------------------------------------------------------- */
-
-int sync_wait_begin(struct sync_wait *wait, uint32_t timeout_ms)
-{
-	if (timeout_ms > SYNC_TIMEOUT_MAX_MS)
-		return err_set(-EINVAL, "timeout_ms is %u: must be 0 to %u", timeout_ms,
-			       SYNC_TIMEOUT_MAX_MS);
-	if (!*wait->random)
-		*wait->random = auth_random() | 1;
-	wait->end_ns = clock_now_ns() + timeout_ms * 1000000ull;
-	wait->pause_ns = PAUSE_FIRST_NS;
-	wait->due_ns = 0;
-	wait->armed = false;
-	return 0;
-}
-
-/* xorshift: waiters must only not go in step. */
-static uint64_t next_random(uint64_t *random)
-{
-	*random ^= *random << 13;
-	*random ^= *random >> 7;
-	*random ^= *random << 17;
-	return *random;
-}
-
-static int arm(struct sync_wait *wait)
-{
-	int ret = tarn_region_cas(wait->region, wait->sleeps_offset, 0, 1, NULL);
-
-	/* not there: it is tried again, or the sleep is as long as without it */
-	if (ret < 0 && ret != -TARN_EAMBIGUOUS)
-		return ret;
-	wait->armed = true;
-	return 0;
-}
-
-static int sleep_until(struct sync_wait *wait, uint64_t now, uint64_t until)
-{
-	uint64_t ms = (until - now) / 1000000 + 1;
-	int ret = tarn_region_wait(wait->region, wait->sequence,
-				   ms < SLEEP_MS ? (uint32_t)ms : SLEEP_MS);
-
-	wait->armed = false;
-	/* no connection for so long: the next try waits for it, as long as calls of the session do */
-	return ret < 0 && ret != -TARN_ESESSION && ret != -TARN_ETIMEOUT && ret != -TARN_EBUSY ? ret
-											       : 0;
-}
-
-int sync_pause(struct sync_wait *wait)
-{
-	uint64_t now = clock_now_ns(), until = wait->end_ns, pause;
-
-	if (now >= until)
-		return err_set(-TARN_ETIMEOUT, "%s", wait->what);
-	if (wait->due_ns && wait->due_ns < until)
-		until = wait->due_ns > now ? wait->due_ns : now;
-	if (wait->pause_ns > PAUSE_LAST_NS) {
-		if (!wait->armed && !MUTATED(MUTATION_SYNC_ARM))
-			return arm(wait);
-		return sleep_until(wait, now, until);
-	}
-	pause = wait->pause_ns / 2 + next_random(wait->random) % (wait->pause_ns / 2);
-	if (pause > until - now)
-		pause = until - now;
-	if (pause)
-		clock_sleep_ns(pause);
-	wait->pause_ns *= 2;
-	return 0;
-}
-
-void sync_wake(struct tarn_region *region, uint64_t sleeps_offset, uint64_t sleeps)
-{
-	const uint64_t nobody = 0;
-
-	if (!sleeps || MUTATED(MUTATION_SYNC_WAKE))
-		return;
-	/* those who sleep wake by themselves, too, a little later */
-	if (tarn_region_write_notify(region, sleeps_offset, &nobody, 8) < 0)
-		err_clear();
 }

@@ -13,6 +13,7 @@
 #include <err.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,6 +33,7 @@ struct client {
 	struct tarn_session *session;
 	struct tarn_region *region;
 	int log;
+	bool twins; /* every second process makes its calls by their asynchronous twins */
 };
 
 static int check(int ret)
@@ -39,6 +41,27 @@ static int check(int ret)
 	if (ret < 0)
 		errx(1, "%s: %s", tarn_error_name(ret), tarn_last_error_text());
 	return ret;
+}
+
+/* The status of an asynchronous call that has begun. */
+static int finish(const struct client *c, int ret, struct tarn_completion *completion)
+{
+	size_t count = 0;
+
+	check(ret);
+	while (count == 0) {
+		check(tarn_session_wait(c->session, 1000));
+		check(tarn_session_poll(c->session, completion, 1, &count));
+	}
+	return completion->status;
+}
+
+static struct tarn_async within(uint32_t timeout_ms)
+{
+	struct tarn_async async = TARN_ASYNC_INIT;
+
+	async.timeout_ms = timeout_ms;
+	return async;
 }
 
 static uint64_t now_ns(void)
@@ -62,6 +85,7 @@ static void open_all(struct client *c, const char *uri, const char *log)
 {
 	int ret;
 
+	c->twins = getpid() % 2;
 	c->log = open(log, O_WRONLY | O_APPEND | O_CREAT, 0600);
 	if (c->log < 0)
 		err(1, "%s", log);
@@ -91,6 +115,39 @@ static void add(const struct client *c, uint64_t guard, uint64_t token)
 		note(c, "added", token);
 }
 
+static int acquire(const struct client *c, struct tarn_lock *lock, uint64_t *token)
+{
+	const struct tarn_async async = within(60000);
+	struct tarn_completion done;
+	int ret;
+
+	if (!c->twins)
+		return tarn_lock_acquire(lock, 60000, token);
+	ret = finish(c, tarn_lock_acquire_async(lock, &async, NULL), &done);
+	*token = (uint64_t)done.value;
+	return ret;
+}
+
+static int renew(const struct client *c, struct tarn_lock *lock, uint64_t *token)
+{
+	struct tarn_completion done;
+	int ret;
+
+	if (!c->twins)
+		return tarn_lock_renew(lock, token);
+	ret = finish(c, tarn_lock_renew_async(lock, NULL, NULL), &done);
+	*token = (uint64_t)done.value;
+	return ret;
+}
+
+static int release(const struct client *c, struct tarn_lock *lock)
+{
+	struct tarn_completion done;
+
+	return c->twins ? finish(c, tarn_lock_release_async(lock, NULL, NULL), &done)
+			: tarn_lock_release(lock);
+}
+
 static void work_with_lock(const struct client *c, uint64_t number)
 {
 	uint64_t offset = number * 128, token, begun;
@@ -104,18 +161,18 @@ static void work_with_lock(const struct client *c, uint64_t number)
 		int bytes;
 
 		begun = now_ns();
-		check(tarn_lock_acquire(lock, 60000, &token));
+		check(acquire(c, lock, &token));
 		bytes = snprintf(line, sizeof(line), "take %" PRIu64 " %" PRIu64 " %" PRIu64 "\n",
 				 begun, now_ns(), token);
 		if (write(c->log, line, (size_t)bytes) != bytes)
 			err(1, "log");
 		add(c, offset + 64, token);
-		ret = round % 4 ? 0 : tarn_lock_renew(lock, &token);
+		ret = round % 4 ? 0 : renew(c, lock, &token);
 		if (ret == 0) {
 			add(c, offset + 64, token);
 			if (round % 16 == 0)
 				usleep(2000);
-			ret = tarn_lock_release(lock);
+			ret = release(c, lock);
 		}
 		if (ret != -TARN_EOVERTAKEN)
 			check(ret);
@@ -144,6 +201,17 @@ static size_t fill(uint8_t *message, uint64_t id)
 	return bytes;
 }
 
+static int send_one(const struct client *c, struct tarn_queue *queue, const void *message,
+		    size_t bytes)
+{
+	const struct tarn_async async = within(60000);
+	struct tarn_completion done;
+
+	return c->twins ? finish(c, tarn_queue_send_async(queue, message, bytes, &async, NULL),
+				 &done)
+			: tarn_queue_send(queue, message, bytes, 60000);
+}
+
 static void produce(const struct client *c, uint64_t id)
 {
 	struct tarn_queue *queue = open_queue(c);
@@ -151,7 +219,7 @@ static void produce(const struct client *c, uint64_t id)
 
 	for (;; id++) {
 		note(c, "send", id);
-		check(tarn_queue_send(queue, message, fill(message, id), 60000));
+		check(send_one(c, queue, message, fill(message, id)));
 		note(c, "sent", id);
 	}
 }
@@ -167,15 +235,35 @@ static uint64_t check_message(const uint8_t *message, size_t bytes)
 	return id;
 }
 
+/* By the twins. */
+static int take(const struct client *c, struct tarn_queue *queue, uint8_t *message, bool peeks,
+		uint32_t timeout_ms, size_t *bytes, uint64_t *position)
+{
+	const struct tarn_async async = within(timeout_ms);
+	struct tarn_completion done;
+	int ret;
+
+	ret = finish(c,
+		     peeks ? tarn_queue_peek_async(queue, message, MESSAGE_BYTES, &async, NULL)
+			   : tarn_queue_receive_async(queue, message, MESSAGE_BYTES, &async, NULL),
+		     &done);
+	*bytes = (size_t)done.value;
+	*position = done.stamp;
+	return ret;
+}
+
 static int consume_one(const struct client *c, struct tarn_queue *queue, int peeks,
 		       uint32_t timeout_ms)
 {
 	uint8_t message[MESSAGE_BYTES];
 	uint64_t id, position = 0;
+	struct tarn_completion done;
 	size_t bytes;
 	int ret;
 
-	if (peeks)
+	if (c->twins)
+		ret = take(c, queue, message, peeks, timeout_ms, &bytes, &position);
+	else if (peeks)
 		ret = tarn_queue_peek(queue, message, sizeof(message), timeout_ms, &bytes,
 				      &position);
 	else
@@ -185,7 +273,9 @@ static int consume_one(const struct client *c, struct tarn_queue *queue, int pee
 	check(ret);
 	id = check_message(message, bytes);
 	note(c, "got", id);
-	if (peeks)
+	if (peeks && c->twins)
+		check(finish(c, tarn_queue_consume_async(queue, position, NULL, NULL), &done));
+	else if (peeks)
 		check(tarn_queue_consume(queue, position));
 	note(c, "done", id);
 	return 1;

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Eight processes on locks and a queue, killed again and again: tokens never go back, what was added is there, and of the
-messages nothing is lost, doubled or torn beyond the contract in tarn/sync.h. Also over RDMA."""
+messages nothing is lost, doubled or torn beyond the contract in tarn/sync.h. Every second process makes its calls by
+their asynchronous twins. Also over RDMA."""
 
 import os
 import random
@@ -12,6 +13,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from tarntest import BUILD, PATIENCE, Daemon, run  # noqa: E402
 
 CLIENT = os.path.join(BUILD, "tests/integration/sync-client")
+CALLS = os.path.join(BUILD, "tests/integration/sync-calls")
 POOL = "size = 64M\nhugepages = off\nregion_memory = 16M\nmax_clients = 4096\n"
 SECONDS = 6
 
@@ -131,4 +133,10 @@ def test_kills():
         print(f"# kills {crowd.kills}; locks taken {takes}; messages sent {sent}, lost {lost}, doubled {doubled}", flush=True)
 
 
-run([test_kills])
+def test_asynchronous():
+    """Each call's twin; many parties by one thread, which waits for the descriptor alone."""
+    with Daemon(pool=POOL) as daemon:
+        subprocess.run([CALLS, daemon.uri], timeout=4 * PATIENCE, check=True)
+
+
+run([test_kills, test_asynchronous])

@@ -25,7 +25,7 @@
 #include "cache.h"
 #include "clock.h"
 #include "fixture.h"
-#include "tarn/region.h"
+#include "tarn/sync.h"
 #include "wire.h"
 
 #define MIB  (1ull << 20)
@@ -1180,6 +1180,101 @@ static void test_region(void **state)
 	assert_int_equal(tarn_region_close(region), 0);
 }
 
+/* The status of the asynchronous call with a lock that has begun; *ret_token: what it tells. */
+static int lock_call(struct test *t, int ret, uint64_t *ret_token)
+{
+	struct tarn_completion completion;
+	size_t count = 0;
+
+	assert_int_equal(ret, 0);
+	while (count == 0) {
+		assert_true(tarn_session_wait(t->s, 1000) >= 0);
+		assert_true(tarn_session_poll(t->s, &completion, 1, &count) >= 0);
+	}
+	assert_int_equal(completion.kind, TARN_OP_SYNC);
+	*ret_token = (uint64_t)completion.value;
+	return completion.status;
+}
+
+/*
+ * Wherever the connection breaks, a call with a lock comes to the end that its blocking twin has: it is taken, with a
+ * token that no one had before, renewed and released. What may have taken it, and does not know, waits for the lease.
+ */
+static void test_lock(void **state)
+{
+	struct tarn_async async = TARN_ASYNC_INIT;
+	struct tarn_region *region;
+	struct test *t = *state;
+	struct tarn_lock *lock;
+	uint64_t token, last = 0;
+
+	t->s->timeout_ns = 60000 * MSEC;
+	async.timeout_ms = 60000;
+	assert_int_equal(tarn_region_open(t->s, "a", 0, &region), 0);
+	assert_int_equal(tarn_lock_init(region, 2048, TARN_SYNC_LEASE_MIN_MS), 0);
+	assert_int_equal(tarn_lock_open(region, 2048, 1, &lock), 0);
+	for (int how = UNSENT; how < HOWS; how++)
+		for (unsigned at = 0; at <= 4; at++) {
+			uint64_t reconnects = t->s->stats.reconnects;
+
+			arm(t, (enum how)how, at, 0);
+			assert_int_equal(lock_call(t, tarn_lock_acquire_async(lock, &async, NULL),
+						   &token),
+					 0);
+			assert_true(token > last);
+			last = token;
+			assert_int_equal(lock_call(t, tarn_lock_renew_async(lock, &async, NULL),
+						   &token),
+					 0);
+			assert_true(token > last);
+			last = token;
+			assert_int_equal(t->s->stats.reconnects, reconnects + (at > 0));
+			arm(t, (enum how)how, at == 1, 0);
+			assert_int_equal(lock_call(t, tarn_lock_release_async(lock, &async, NULL),
+						   &token),
+					 0);
+			assert_int_equal(t->s->stats.reconnects, reconnects + (at > 0) + (at == 1));
+		}
+	arm(t, UNSENT, 0, 0);
+	tarn_lock_close(lock);
+	assert_int_equal(tarn_region_close(region), 0);
+}
+
+/* There is no connection any more: the call ends, and what it may have done it does not deny. */
+static void test_lock_lost(void **state)
+{
+	struct tarn_async async = TARN_ASYNC_INIT;
+	struct tarn_region *region;
+	struct test *t = *state;
+	struct tarn_lock *lock;
+	uint64_t token;
+
+	async.timeout_ms = 50;
+	assert_int_equal(tarn_region_open(t->s, "a", 0, &region), 0);
+	assert_int_equal(tarn_lock_init(region, 2048, TARN_SYNC_LEASE_MAX_MS), 0);
+	assert_int_equal(tarn_lock_open(region, 2048, 1, &lock), 0);
+	t->s->timeout_ns = 50 * MSEC;
+	fail_tries(t, UINT32_MAX, -TARN_EUNREACHABLE, SESSION_LATER, 0);
+	lose(t);
+	assert_int_equal(lock_call(t, tarn_lock_acquire_async(lock, &async, NULL), &token),
+			 -TARN_ESESSION);
+	t->fake.fail = 0;
+	t->s->timeout_ns = 60000 * MSEC;
+	async.timeout_ms = 60000;
+	assert_int_equal(lock_call(t, tarn_lock_acquire_async(lock, &async, NULL), &token), 0);
+	/* it was held when the connection broke behind the CAS, though the owner could not be written */
+	assert_int_equal(tarn_lock_release(lock), 0);
+	fail_tries(t, UINT32_MAX, -TARN_EUNREACHABLE, SESSION_LATER, 0);
+	t->s->timeout_ns = 50 * MSEC;
+	arm(t, UNSENT, 3, 0);
+	assert_int_equal(lock_call(t, tarn_lock_acquire_async(lock, &async, NULL), &token), 0);
+	assert_true(token > 0 && tarn_lock_left_ms(lock) > 0);
+	t->fake.fail = 0;
+	arm(t, UNSENT, 0, 0);
+	tarn_lock_close(lock);
+	assert_int_equal(tarn_region_close(region), 0);
+}
+
 static void test_no_connector(void **state)
 {
 	struct test *t = *state;
@@ -1421,6 +1516,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_descriptor, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_close, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_region, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_lock, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_lock_lost, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_no_connector, setup, teardown),
 		cmocka_unit_test(test_open),
 	};

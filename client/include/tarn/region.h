@@ -237,7 +237,8 @@ TARN_API TARN_MUST_CHECK int tarn_region_wait(struct tarn_region *region, uint64
  * list of a batch) is the library's until the completion was picked up. In the completion `kind` is
  * TARN_OP_REGION or TARN_OP_REGION_WAIT; `value` is what cas and faa have found, as a signed number, and of a wait
  * the sequence. A wait's deadline is its async->timeout_ms; its status is -TARN_ETIMEOUT when it is over. Up to 64 waits of a
- * session, and calls of those below, may be under way (-TARN_EBUSY); they hold nothing else up.
+ * session, and calls of those below and of tarn/sync.h that wait, may be under way (-TARN_EBUSY); they hold nothing else
+ * up.
  */
 TARN_API TARN_MUST_CHECK int tarn_region_read_async(struct tarn_region *region, uint64_t offset,
 						    void *buffer, size_t bytes,

@@ -290,6 +290,65 @@ TARN_API TARN_MUST_CHECK int tarn_epoch_wait(struct tarn_epoch *epoch, uint64_t 
 					     uint32_t timeout_ms, uint64_t *ret_value);
 /** @} */
 
+/** @defgroup sync_async Asynchronous calls on them @{ */
+/**
+ * The asynchronous twins: see above for the arguments, and "Asynchronous calls and batches" in tarn.h. The deadline
+ * (async->timeout_ms; 0: the session's time limit) takes the place of @timeout_ms: when it is over the status is
+ * -TARN_ETIMEOUT. In the completion `kind` is TARN_OP_SYNC, `value` what the blocking call tells: acquire and renew the
+ * token, receive and peek the message's length (also with -TARN_ETOOSMALL), barrier the round, epoch the value (of
+ * raise 0); `stamp` is the position of a message that was peeked at. Message and buffer are the library's until the
+ * completion was picked up.
+ *
+ * A handle has one call at a time: until it has been picked up, each other one with it is -TARN_EBUSY, but
+ * tarn_lock_left_ms(), which tells what is known without it (0 while the lock is acquired or released). A handle that is
+ * closed before goes with the completion: cancel the call, or it goes on. Its region can not be closed meanwhile.
+ *
+ * To cancel ends a call that waits, with -TARN_ECANCELED: nothing was changed (barrier: as after -TARN_ETIMEOUT). What it is
+ * just trying comes to its end, and may work. A call that does not wait (renew, release, consume, read, add, raise) goes to
+ * its end; if the daemon does not answer soon then, that may be -TARN_EAMBIGUOUS.
+ *
+ * An access that was not made because the connection was lost is made on the next one, up to the session's time limit
+ * after it was begun, as with blocking calls; so an end may come so much later than the deadline.
+ *
+ * Errors at once: what the blocking call says of its arguments (-EINVAL, -TARN_EVALUESIZE); -TARN_EBUSY: another call with
+ * this handle, or 64 calls that wait (acquire, send, receive, peek, the barrier's and the counter's wait; with those
+ * of tarn/region.h that may take any time), or TARN_ASYNC_MAX are under way; -TARN_EINUSE; -ENOMEM.
+ */
+TARN_API TARN_MUST_CHECK int
+tarn_lock_acquire_async(struct tarn_lock *lock, const struct tarn_async *async, uint64_t *ret_op);
+TARN_API TARN_MUST_CHECK int
+tarn_lock_renew_async(struct tarn_lock *lock, const struct tarn_async *async, uint64_t *ret_op);
+TARN_API TARN_MUST_CHECK int
+tarn_lock_release_async(struct tarn_lock *lock, const struct tarn_async *async, uint64_t *ret_op);
+TARN_API TARN_MUST_CHECK int tarn_queue_send_async(struct tarn_queue *queue, const void *data,
+						   size_t bytes, const struct tarn_async *async,
+						   uint64_t *ret_op);
+TARN_API TARN_MUST_CHECK int tarn_queue_receive_async(struct tarn_queue *queue, void *buffer,
+						      size_t buffer_bytes,
+						      const struct tarn_async *async,
+						      uint64_t *ret_op);
+TARN_API TARN_MUST_CHECK int tarn_queue_peek_async(struct tarn_queue *queue, void *buffer,
+						   size_t buffer_bytes,
+						   const struct tarn_async *async,
+						   uint64_t *ret_op);
+TARN_API TARN_MUST_CHECK int tarn_queue_consume_async(struct tarn_queue *queue, uint64_t position,
+						      const struct tarn_async *async,
+						      uint64_t *ret_op);
+TARN_API TARN_MUST_CHECK int tarn_barrier_wait_async(struct tarn_barrier *barrier,
+						     const struct tarn_async *async,
+						     uint64_t *ret_op);
+TARN_API TARN_MUST_CHECK int
+tarn_epoch_read_async(struct tarn_epoch *epoch, const struct tarn_async *async, uint64_t *ret_op);
+TARN_API TARN_MUST_CHECK int tarn_epoch_add_async(struct tarn_epoch *epoch, uint64_t add,
+						  const struct tarn_async *async, uint64_t *ret_op);
+TARN_API TARN_MUST_CHECK int tarn_epoch_raise_async(struct tarn_epoch *epoch, uint64_t value,
+						    const struct tarn_async *async,
+						    uint64_t *ret_op);
+TARN_API TARN_MUST_CHECK int tarn_epoch_wait_async(struct tarn_epoch *epoch, uint64_t at_least,
+						   const struct tarn_async *async,
+						   uint64_t *ret_op);
+/** @} */
+
 #ifdef __cplusplus
 }
 #endif

@@ -531,7 +531,8 @@ enum tarn_op_kind {
 	TARN_OP_SCAN = 7,
 	TARN_OP_REGION = 8,     /* tarn/region.h */
 	TARN_OP_REGION_WAIT = 9,
-	TARN_OP_REGION_CONTROL = 10 /* its calls that make, find and open regions */
+	TARN_OP_REGION_CONTROL = 10, /* its calls that make, find and open regions */
+	TARN_OP_SYNC = 11            /* tarn/sync.h */
 };
 
 /** How an asynchronous call has ended. */
@@ -542,8 +543,8 @@ struct tarn_completion {
 	int32_t status;
 	uint32_t kind;         /* enum tarn_op_kind */
 	struct tarn_item item; /* get and exists, with status 0 or -TARN_ETOOSMALL; scan, with 1 */
-	uint64_t stamp;        /* put, with status 0 or -TARN_EAMBIGUOUS */
-	int64_t value;         /* add: the counter; ping: nanoseconds; regions: see there; with status 0 */
+	uint64_t stamp;        /* put, with status 0 or -TARN_EAMBIGUOUS; tarn/sync.h: see there */
+	int64_t value;         /* add: the counter; ping: nanoseconds; regions and sync: see there; with status 0 */
 	const void *key;       /* scan, with status 1: the walk's until its next call; else NULL */
 	size_t key_bytes;      /* of it */
 	uint64_t reserved[2];  /* 0 */

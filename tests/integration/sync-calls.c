@@ -1,0 +1,378 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Every asynchronous call of tarn/sync.h, by one thread that never waits for one of them but by the session's
+ * descriptor, for test-sync.py: many parties in one process, cancels, deadlines, handles that are in use.
+ *
+ *	sync-calls URI
+ */
+#include <err.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <tarn/sync.h>
+
+#define LEASE_MS 20000u /* nothing here takes so long */
+#define PARTIES  16u
+#define BYTES    65536u
+
+#define GIVES(call, wanted)                                                                       \
+	do {                                                                                      \
+		int gives_ = (call);                                                              \
+		if (gives_ != (wanted))                                                           \
+			errx(1, "%s:%d: %s gives %d (%s), not %d: %s", __FILE__, __LINE__, #call, \
+			     gives_, tarn_error_name(gives_), (wanted),                           \
+			     gives_ < 0 ? tarn_last_error_text() : "");                           \
+	} while (0)
+#define HOLDS(condition)                                                              \
+	do {                                                                          \
+		if (!(condition))                                                     \
+			errx(1, "%s:%d: not so: %s", __FILE__, __LINE__, #condition); \
+	} while (0)
+
+static struct tarn_session *session;
+static struct tarn_region *region;
+
+/* The next one, as an event loop gets it. */
+static struct tarn_completion pick_up(void)
+{
+	struct pollfd p = {.fd = tarn_session_fd(session), .events = POLLIN};
+	struct tarn_completion c;
+	size_t count = 0;
+
+	HOLDS(p.fd >= 0);
+	for (;;) {
+		HOLDS(tarn_session_poll(session, &c, 1, &count) >= 0);
+		if (count)
+			break;
+		HOLDS(poll(&p, 1, 60000) == 1);
+	}
+	HOLDS(c.kind == TARN_OP_SYNC);
+	return c;
+}
+
+static int status(void)
+{
+	return pick_up().status;
+}
+
+static const struct tarn_async *cookie(uint64_t number)
+{
+	static struct tarn_async async = TARN_ASYNC_INIT;
+
+	async.timeout_ms = 60000;
+	async.cookie = (void *)(uintptr_t)number;
+	return &async;
+}
+
+static const struct tarn_async *within(uint32_t ms)
+{
+	static struct tarn_async async = TARN_ASYNC_INIT;
+
+	async.timeout_ms = ms;
+	return &async;
+}
+
+/* ---- locks ---- */
+
+static void check_lock(uint64_t at)
+{
+	struct tarn_lock *lock, *other;
+	struct tarn_completion c;
+	uint64_t token, op;
+
+	GIVES(tarn_lock_init(region, at, LEASE_MS), 0);
+	GIVES(tarn_lock_open(region, at, 1, &lock), 0);
+	GIVES(tarn_lock_open(region, at, 2, &other), 0);
+	GIVES(tarn_lock_acquire_async(NULL, NULL, NULL), -EINVAL);
+	GIVES(tarn_lock_renew_async(lock, NULL, NULL), -EINVAL);
+	GIVES(tarn_lock_release_async(lock, NULL, NULL), -EINVAL);
+	GIVES(tarn_lock_acquire_async(lock, cookie(7), &op), 0);
+	/* one call at a time */
+	GIVES(tarn_lock_acquire_async(lock, NULL, NULL), -TARN_EBUSY);
+	GIVES(tarn_lock_acquire(lock, 0, NULL), -TARN_EBUSY);
+	HOLDS(tarn_lock_left_ms(lock) == 0);
+	GIVES(tarn_region_close(region), -TARN_EBUSY);
+	c = pick_up();
+	HOLDS(c.status == 0 && c.op == op && c.cookie == (void *)7 && c.value > 0);
+	token = (uint64_t)c.value;
+	HOLDS(tarn_lock_left_ms(lock) > 0);
+	GIVES(tarn_lock_acquire_async(lock, NULL, NULL), -EINVAL);
+	GIVES(tarn_lock_renew_async(lock, NULL, NULL), 0);
+	HOLDS(tarn_lock_left_ms(lock) > 0);
+	c = pick_up();
+	HOLDS(c.status == 0 && (uint64_t)c.value > token);
+	/* who waits: its time, and a cancel */
+	GIVES(tarn_lock_acquire_async(other, within(50), NULL), 0);
+	GIVES(status(), -TARN_ETIMEOUT);
+	GIVES(tarn_lock_acquire_async(other, cookie(0), &op), 0);
+	GIVES(tarn_session_wait(session, 200), 0);
+	GIVES(tarn_cancel(session, op), 0);
+	GIVES(status(), -TARN_ECANCELED);
+	/* it waits, and gets it */
+	GIVES(tarn_lock_acquire_async(other, cookie(1), NULL), 0);
+	GIVES(tarn_session_wait(session, 50), 0);
+	GIVES(tarn_lock_release_async(lock, cookie(2), NULL), 0);
+	for (unsigned i = 0; i < 2; i++) {
+		c = pick_up();
+		HOLDS(c.status == 0);
+		HOLDS((c.cookie == (void *)1) == (c.value != 0));
+	}
+	HOLDS(tarn_lock_left_ms(lock) == 0 && tarn_lock_left_ms(other) > 0);
+	GIVES(tarn_lock_release(other), 0);
+	tarn_lock_close(lock);
+	tarn_lock_close(other);
+}
+
+/* As many as there are, by one thread: each has it once, with a higher token than the one before. */
+static void check_many_locks(uint64_t at)
+{
+	struct tarn_lock *locks[64], *holder, *more;
+	unsigned released = 0;
+	int64_t last = 0;
+	uint64_t word;
+
+	GIVES(tarn_lock_init(region, at, LEASE_MS), 0);
+	GIVES(tarn_lock_open(region, at, 100, &holder), 0);
+	GIVES(tarn_lock_acquire(holder, 0, NULL), 0);
+	for (uint64_t i = 0; i < 64; i++) {
+		GIVES(tarn_lock_open(region, at, i, &locks[i]), 0);
+		GIVES(tarn_lock_acquire_async(locks[i], cookie(i), NULL), 0);
+	}
+	GIVES(tarn_lock_open(region, at, 99, &more), 0);
+	GIVES(tarn_lock_acquire_async(more, NULL, NULL), -TARN_EBUSY);
+	/* they hold nothing else up */
+	GIVES(tarn_region_read(region, at, &word, 8), 0);
+	GIVES(tarn_lock_release(holder), 0);
+	while (released < 64) {
+		struct tarn_completion c = pick_up();
+		uint64_t i = (uintptr_t)c.cookie;
+
+		HOLDS(c.status == 0);
+		if (i >= 64) {
+			released++;
+			continue;
+		}
+		HOLDS(c.value > last);
+		last = c.value;
+		GIVES(tarn_lock_release_async(locks[i], cookie(64 + i), NULL), 0);
+	}
+	for (uint64_t i = 0; i < 64; i++)
+		tarn_lock_close(locks[i]);
+	tarn_lock_close(more);
+	tarn_lock_close(holder);
+}
+
+/* A handle that is closed with a call under way; the sanitizers and valgrind see whether it is freed, once. */
+static void check_closed(uint64_t at)
+{
+	struct tarn_lock *holder, *lock;
+	uint64_t op;
+
+	GIVES(tarn_lock_init(region, at, LEASE_MS), 0);
+	GIVES(tarn_lock_open(region, at, 1, &holder), 0);
+	GIVES(tarn_lock_open(region, at, 2, &lock), 0);
+	GIVES(tarn_lock_acquire(holder, 0, NULL), 0);
+	GIVES(tarn_lock_acquire_async(lock, cookie(0), &op), 0);
+	tarn_lock_close(lock);
+	GIVES(tarn_cancel(session, op), 0);
+	GIVES(status(), -TARN_ECANCELED);
+	GIVES(tarn_lock_release(holder), 0);
+	tarn_lock_close(holder);
+}
+
+/* ---- queues ---- */
+
+/* More than there is room for is sent and received by one thread; in order. */
+static void check_queue(uint64_t at, uint32_t flags)
+{
+	struct tarn_queue *in, *out;
+	uint64_t message = 0, got = 0, sent = 0, received = 0;
+	struct tarn_completion c;
+	char small[4];
+
+	GIVES(tarn_queue_init(region, at, 4, 100, LEASE_MS, flags), 0);
+	GIVES(tarn_queue_open(region, at, &in), 0);
+	GIVES(tarn_queue_open(region, at, &out), 0);
+	GIVES(tarn_queue_send_async(in, NULL, 8, NULL, NULL), -EINVAL);
+	GIVES(tarn_queue_send_async(in, small, 1000, NULL, NULL), -TARN_EVALUESIZE);
+	GIVES(tarn_queue_receive_async(NULL, &got, 8, NULL, NULL), -EINVAL);
+	GIVES(tarn_queue_consume_async(out, 0, NULL, NULL), -EINVAL);
+	GIVES(tarn_queue_receive_async(out, &got, 8, within(20), NULL), 0);
+	GIVES(status(), -TARN_ETIMEOUT);
+	GIVES(tarn_queue_receive_async(out, &got, 8, cookie(1), NULL), 0);
+	GIVES(tarn_queue_send_async(in, &message, 8, cookie(2), NULL), 0);
+	while (received < 100) {
+		c = pick_up();
+		HOLDS(c.status == 0);
+		if (c.cookie == (void *)2 && ++sent < 100) {
+			message++;
+			GIVES(tarn_queue_send_async(in, &message, 8, cookie(2), NULL), 0);
+		} else if (c.cookie == (void *)1) {
+			HOLDS(c.value == 8 && got == received++);
+			if (received < 100)
+				GIVES(tarn_queue_receive_async(out, &got, 8, cookie(1), NULL), 0);
+		}
+	}
+	if (sent < 100)
+		GIVES(status(), 0);
+	/* it stays until it is consumed */
+	GIVES(tarn_queue_send_async(in, "hello", 5, cookie(0), NULL), 0);
+	GIVES(status(), 0);
+	GIVES(tarn_queue_receive_async(out, small, 4, cookie(0), NULL), 0);
+	c = pick_up();
+	HOLDS(c.status == -TARN_ETOOSMALL && c.value == 5);
+	for (unsigned i = 0; i < 2; i++) {
+		char text[8];
+
+		GIVES(tarn_queue_peek_async(out, text, 8, cookie(0), NULL), 0);
+		c = pick_up();
+		HOLDS(c.status == 0 && c.value == 5 && memcmp(text, "hello", 5) == 0);
+	}
+	GIVES(tarn_queue_consume_async(out, c.stamp + 1, NULL, NULL), -EINVAL);
+	GIVES(tarn_queue_consume_async(out, c.stamp, cookie(0), NULL), 0);
+	GIVES(status(), 0);
+	GIVES(tarn_queue_receive(out, &got, 8, 0, &(size_t){0}), -TARN_ETIMEOUT);
+	tarn_queue_close(in);
+	tarn_queue_close(out);
+}
+
+/* Full: it waits, until there is room, or it is cancelled, and then it has not been sent. */
+static void check_full(uint64_t at)
+{
+	struct tarn_queue *in, *out;
+	uint64_t message = 0, got, op;
+	size_t bytes;
+
+	GIVES(tarn_queue_init(region, at, 4, 8, LEASE_MS, 0), 0);
+	GIVES(tarn_queue_open(region, at, &in), 0);
+	GIVES(tarn_queue_open(region, at, &out), 0);
+	for (; message < 4; message++)
+		GIVES(tarn_queue_send(in, &message, 8, 0), 0);
+	GIVES(tarn_queue_send_async(in, &message, 8, cookie(0), &op), 0);
+	GIVES(tarn_session_wait(session, 50), 0);
+	GIVES(tarn_cancel(session, op), 0);
+	GIVES(status(), -TARN_ECANCELED);
+	GIVES(tarn_queue_send_async(in, &message, 8, cookie(0), &op), 0);
+	GIVES(tarn_session_wait(session, 50), 0);
+	GIVES(tarn_queue_receive(out, &got, 8, 0, &bytes), 0);
+	GIVES(status(), 0);
+	for (uint64_t i = 1; i <= 4; i++) {
+		GIVES(tarn_queue_receive(out, &got, 8, 0, &bytes), 0);
+		HOLDS(got == i);
+	}
+	GIVES(tarn_queue_receive(out, &got, 8, 0, &bytes), -TARN_ETIMEOUT);
+	tarn_queue_close(in);
+	tarn_queue_close(out);
+}
+
+/* ---- barriers and epoch counters ---- */
+
+static void check_barrier(uint64_t at)
+{
+	struct tarn_barrier *parties[PARTIES];
+	struct tarn_completion c;
+
+	GIVES(tarn_barrier_init(region, at, PARTIES), 0);
+	for (uint32_t i = 0; i < PARTIES; i++)
+		GIVES(tarn_barrier_open(region, at, i, &parties[i]), 0);
+	GIVES(tarn_barrier_wait_async(NULL, NULL, NULL), -EINVAL);
+	/* alone */
+	GIVES(tarn_barrier_wait_async(parties[0], within(20), NULL), 0);
+	GIVES(status(), -TARN_ETIMEOUT);
+	for (int64_t round = 1; round <= 10; round++) {
+		for (uint32_t i = 0; i < PARTIES - 1; i++)
+			GIVES(tarn_barrier_wait_async(parties[i], cookie(i), NULL), 0);
+		GIVES(tarn_session_wait(session, 5), 0);
+		GIVES(tarn_barrier_wait_async(parties[PARTIES - 1], cookie(0), NULL), 0);
+		for (uint32_t i = 0; i < PARTIES; i++) {
+			c = pick_up();
+			HOLDS(c.status == 0 && c.value == round);
+		}
+	}
+	for (uint32_t i = 0; i < PARTIES; i++)
+		tarn_barrier_close(parties[i]);
+}
+
+static void check_epoch(uint64_t at)
+{
+	struct tarn_epoch *epoch, *waiter;
+	struct tarn_completion c;
+	uint64_t op;
+
+	GIVES(tarn_epoch_init(region, at), 0);
+	GIVES(tarn_epoch_open(region, at, &epoch), 0);
+	GIVES(tarn_epoch_open(region, at, &waiter), 0);
+	GIVES(tarn_epoch_add_async(epoch, 0, NULL, NULL), -EINVAL);
+	GIVES(tarn_epoch_raise_async(epoch, UINT64_MAX, NULL, NULL), -EINVAL);
+	GIVES(tarn_epoch_read_async(NULL, NULL, NULL), -EINVAL);
+	GIVES(tarn_epoch_read_async(epoch, cookie(0), NULL), 0);
+	c = pick_up();
+	HOLDS(c.status == 0 && c.value == 0);
+	GIVES(tarn_epoch_add_async(epoch, 5, cookie(0), NULL), 0);
+	c = pick_up();
+	HOLDS(c.status == 0 && c.value == 5);
+	GIVES(tarn_epoch_wait_async(waiter, 5, cookie(0), NULL), 0);
+	c = pick_up();
+	HOLDS(c.status == 0 && c.value == 5);
+	GIVES(tarn_epoch_wait_async(waiter, 6, within(20), NULL), 0);
+	GIVES(status(), -TARN_ETIMEOUT);
+	GIVES(tarn_epoch_wait_async(waiter, 9, cookie(1), &op), 0);
+	GIVES(tarn_epoch_raise_async(epoch, 8, cookie(2), NULL), 0);
+	HOLDS(pick_up().cookie == (void *)2);
+	GIVES(tarn_session_wait(session, 50), 0);
+	GIVES(tarn_epoch_raise_async(epoch, 9, cookie(2), NULL), 0);
+	for (unsigned i = 0; i < 2; i++) {
+		c = pick_up();
+		HOLDS(c.status == 0 && c.value == (c.cookie == (void *)1 ? 9 : 0));
+	}
+	GIVES(tarn_epoch_read_async(epoch, cookie(0), NULL), 0);
+	HOLDS(pick_up().value == 9);
+	tarn_epoch_close(epoch);
+	tarn_epoch_close(waiter);
+}
+
+/* ---- the end ---- */
+
+/* What is under way goes with the session; its handles are closed before or behind. */
+static void check_end(uint64_t at)
+{
+	struct tarn_lock *holder, *before, *behind;
+
+	GIVES(tarn_lock_init(region, at, LEASE_MS), 0);
+	GIVES(tarn_lock_open(region, at, 1, &holder), 0);
+	GIVES(tarn_lock_open(region, at, 2, &before), 0);
+	GIVES(tarn_lock_open(region, at, 3, &behind), 0);
+	GIVES(tarn_lock_acquire(holder, 0, NULL), 0);
+	GIVES(tarn_lock_acquire_async(before, cookie(0), NULL), 0);
+	GIVES(tarn_lock_acquire_async(behind, cookie(0), NULL), 0);
+	tarn_lock_close(before);
+	tarn_session_close(session);
+	tarn_lock_close(behind);
+	tarn_lock_close(holder);
+}
+
+int main(int argc, char **argv)
+{
+	struct tarn_options options = TARN_OPTIONS_INIT;
+
+	if (argc != 2)
+		errx(2, "usage: sync-calls URI");
+	options.timeout_ms = 60000;
+	GIVES(tarn_session_open(argv[1], &options, &session), 0);
+	GIVES(tarn_region_create(session, "calls", BYTES, 0), 0);
+	GIVES(tarn_region_open(session, "calls", 0, &region), 0);
+	check_lock(0);
+	check_many_locks(64);
+	check_closed(128);
+	check_queue(1024, 0);
+	check_queue(4096, TARN_QUEUE_SINGLE);
+	check_full(8192);
+	check_barrier(16384);
+	check_epoch(32768);
+	check_end(40000);
+	return 0;
+}
