@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "err.h"
+#include "mutation.h"
 
 #define REQUEST_MAX (1u << 30) /* bytes of one request */
 #define RETRY_NS    5000000u /* between two tries to open what is not ready, or is being attached */
@@ -33,7 +34,8 @@ static int end(struct region_task *t, int result)
 /* The connection or the time is gone: has something been changed? */
 static int end_failed(struct region_task *t, int status)
 {
-	if ((status == -TARN_ESESSION || status == -TARN_ETIMEOUT) && t->changed)
+	if ((status == -TARN_ESESSION || status == -TARN_ETIMEOUT) && t->changed &&
+	    !MUTATED(MUTATION_REGION_AMBIGUOUS))
 		return end(t, err_set(-TARN_EAMBIGUOUS,
 				      "the connection was lost, or tarnd did not answer, while the "
 				      "access was "
@@ -136,7 +138,8 @@ static int opened(struct region_task *t, const struct wire_region_reply *reply)
 	struct tarn_region *region = t->region;
 
 	/* one that was made anew under the name of ours; the daemon closes it with the connection */
-	if (region->id && (reply->id != region->id || reply->bytes != region->bytes))
+	if (region->id && (reply->id != region->id || reply->bytes != region->bytes) &&
+	    !MUTATED(MUTATION_REGION_ID))
 		return attach_failed(
 			t,
 			err_set(-TARN_ENOREGION,
@@ -208,7 +211,7 @@ static struct fabric_request request_of(struct region_task *t, struct tarn_regio
 /* A list is in order: nothing passes a READ or an atomic operation in front of it, but a READ. */
 static void fence(struct region_task *t, uint32_t kind, struct fabric_request *r)
 {
-	if (kind != TARN_REGION_READ && t->fence) {
+	if (kind != TARN_REGION_READ && t->fence && !MUTATED(MUTATION_REGION_FENCE)) {
 		r->flags |= FABRIC_FENCE;
 		t->fence = false;
 	}
@@ -339,7 +342,7 @@ static int posted(struct region_task *t)
 	/* between two connections (engine_abandon()) nobody knows any more whether it was alive */
 	if (!s->ep->ops->space_alive)
 		return end_failed(t, -TARN_ESESSION);
-	if (!s->ep->ops->space_alive(s->ep, t->region->space))
+	if (!s->ep->ops->space_alive(s->ep, t->region->space) && !MUTATED(MUTATION_REGION_ALIVE))
 		return gone(t);
 	t->step = REGION_READY;
 	return t->goal == REGION_FLUSH ? end(t, 0) : 2;
@@ -399,7 +402,7 @@ static int armed(struct region_task *t)
 		return gone(t);
 	if (ret < 0)
 		return end_failed(t, ret);
-	if (reply.value != t->sequence) {
+	if (reply.value != t->sequence && !MUTATED(MUTATION_REGION_ARM)) {
 		t->sequence = reply.value;
 		return end(t, 0);
 	}

@@ -64,6 +64,15 @@
 #define MUTATION_BARRIER_ALL      114 /* the barrier does not wait for party 0 */
 #define MUTATION_SYNC_LAST        114
 
+/* tarn/region.h; tests/sim/test-regions has to notice these */
+#define MUTATION_REGION_FIRST     121
+#define MUTATION_REGION_FENCE     121 /* what writes does not wait for the reads in front of it in the list */
+#define MUTATION_REGION_AMBIGUOUS 122 /* a lost connection is called so, also if something may have changed */
+#define MUTATION_REGION_ALIVE     123 /* nobody looks whether the region was destroyed meanwhile */
+#define MUTATION_REGION_ID        124 /* after a reconnect any region of the name will do */
+#define MUTATION_REGION_ARM       125 /* who is asked for a notice does not look whether it has come already */
+#define MUTATION_REGION_LAST      125
+
 #ifdef TARN_MUTATIONS
 extern int tarn_mutation; /* test-sim.c */
 #define MUTATED(mutation) (tarn_mutation == (mutation))
