@@ -235,6 +235,9 @@ def test_regions_are_kept():
             machine.region( "create", name, "4096")
         assert machine.show("NFileDescriptorStore") == "3"
         machine.region( "add", "one", "7")
+        # its other memory has another name there, and the first one is gone
+        machine.tarn("region", "resize", "one", "64K")
+        assert machine.show("NFileDescriptorStore") == "3"
         machine.run("systemctl", "kill", "-s", "KILL", "tarnd")
         machine.wait_active(1)
         assert machine.region( "word", "one", "0").stdout == b"7\n"
