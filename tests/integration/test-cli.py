@@ -2,6 +2,7 @@
 """The command tarn, each verb as text and as JSON, against a real daemon."""
 
 import base64
+import json
 import mmap
 import os
 import pty
@@ -630,6 +631,11 @@ def test_json_everywhere():
     with tempfile.TemporaryDirectory() as folder:
         with open(f"{folder}/file", "w") as file:
             file.write("x")
+        node = {"name": "n", "number": 1, "state": "up", "weight": 1}
+        node["addresses"] = [{"fabric": "shm", "address": "/run/tarn/tarn.sock"}]
+        cluster_map = {"format": 1, "cluster": "c", "pool": "main", "mode": "store", "seed": "0" * 16}
+        with open(f"{folder}/map.json", "w") as file:
+            json.dump({**cluster_map, "epoch": 1, "shards": 64, "members": [node]}, file)
         works = {
             "import": [folder],
             "export": [folder],
@@ -649,6 +655,7 @@ def test_json_everywhere():
             "clients": [],
             "config": ["show"],
             "reload": [],
+            "map": ["check", f"{folder}/map.json"],
             "ping": ["-c", "2"],
             # on siw a connection may be lost at its first request, see tests/rdma/group_doctor.py
             "doctor": ["--peer", daemon.uri, "--rounds", "10"] if FABRIC != "siw" else [],
@@ -666,7 +673,7 @@ def test_json_everywhere():
         go("put", "k", "v")
         for verb in order:
             # what the doctor can not reach is a finding: test-doctor.py
-            if verb in ("version", "help", "doctor"):
+            if verb in ("version", "help", "doctor", "map"):
                 continue
             answer = tarn_json("-u", f"tarn:{folder}/none?pool=main", verb, *works[verb], check=3)
             assert answer["error"]["name"] == "TARN_EUNREACHABLE", (verb, answer)

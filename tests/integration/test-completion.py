@@ -52,6 +52,7 @@ def test_operands():
     """Words that have to be as they are, and files."""
     assert texts("pool", "") == ["check", ":file"]
     assert "kill" in texts("clients", "")
+    assert texts("map", "") == ["check", "show", ":file"]
     assert texts("snapshot", "") == [":file"]
     assert texts("-k", "") == texts("get", "--key-file", "") == [":file"]
     assert texts("get", "") == texts("-u", "") == texts("get", "--timeout", "") == []
