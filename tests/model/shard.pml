@@ -19,8 +19,8 @@
  *  M_INSEARLY (it looks before it is pending), M_MISSWORD (a miss does not look), M_FROZWORD (a get of a frozen slot does not),
  *  M_WORDEPOCH (who looks does not compare the epoch), M_NOGONE (the source does not say GONE), M_NOAGAIN (what has changed since it
  *  was copied is not copied again), M_NODEL (what was deleted since is not deleted), M_NOPURGE (what the target has held before
- *  stays), M_PLAIN (copies are committed at once), M_REOPEN (the source opens again without a new epoch), M_NOINC (the switch does not
- *  compare the target's incarnation), M_NOABORT (a source that comes back opens without a new epoch), M_FORGETS (a source that comes
+ *  stays), M_PLAIN (copies are committed at once), M_REOPEN (the source opens again without a new epoch), M_NOBOOT (the switch does not
+ *  compare the target's boot id), M_NOABORT (a source that comes back opens without a new epoch), M_FORGETS (a source that comes
  *  back thaws and opens, whatever the map says); with TAKE: M_NOBOUND (a client without a fresh map goes on), M_ACKFRESH (it
  *  looks whether the map is fresh now, not whether it is the one with which the call began), M_MOVER (the target keeps the source's connection),
  *  M_TAKEFIRST (the target clears what it held when it is the owner already)
@@ -63,9 +63,9 @@ byte word[2], wordep[2];                /* the shard's word, and the epoch in it
 byte owner = A, ep = 1, since = 1;      /* the map; since: epoch in which the owner has become so */
 bool taken = false;                     /* ... without the one before */
 bool moving = false, bound = false;     /* bound: that of clients that have not seen it taken has passed */
-byte inc = 0;                            /* incarnation of the target's memory */
+byte boot = 0;                          /* boot id of the target's daemon */
 bool conn = false, ready = false, ask = false;  /* the source's connection to the target; it is ready; it is asked to be */
-bool req = false; byte reqep, reqinc;           /* the request for the switch, under way */
+bool req = false; byte reqep, reqboot;           /* the request for the switch, under way */
 byte crashes = 0;
 
 /* ghosts */
@@ -196,7 +196,7 @@ proctype source()
 end_begin:
 	atomic { owner == A -> moving = true; ep++; e = ep; ready = false; ask = true };
 	if
-	:: atomic { ready -> ask = false; i = inc }
+	:: atomic { ready -> ask = false; i = boot }
 	:: atomic { ask = false; goto quit }
 	fi;
 	MAYEND;
@@ -243,7 +243,7 @@ end_begin:
 	word[A] = GONE;
 #endif
 	MAYEND;
-	atomic { req = true; reqep = e; reqinc = i; w = 0; copied = 0 };
+	atomic { req = true; reqep = e; reqboot = i; w = 0; copied = 0 };
 	MAYEND;
 	if
 	:: atomic { owner == B -> goto left }
@@ -298,16 +298,16 @@ proctype membership()
 end:	do
 	:: atomic { req -> req = false;
 		if
-#ifdef M_NOINC
+#ifdef M_NOBOOT
 		:: reqep == ep && owner == A ->
 #else
-		:: reqep == ep && owner == A && reqinc == inc ->
+		:: reqep == ep && owner == A && reqboot == boot ->
 #endif
 			owner = B; moving = false; ep++; since = ep;
 			assert(VAL(slot[B]) == cur)
 		:: else
 		fi;
-		reqep = 0; reqinc = 0 }
+		reqep = 0; reqboot = 0 }
 #ifdef TAKE
 	:: atomic { owner == A -> owner = NONE; moving = false; ep++; since = ep; taken = true }
 #endif
@@ -349,9 +349,9 @@ end:	do
 #endif
 	od;
 
-ended:	atomic { crashes++; conn = false;
+ended:	atomic { crashes++; boot++; conn = false;
 		if
-		:: owner == A -> slot[B] = EMPTY; word[B] = GONE; inc++         /* without its memory */
+		:: owner == A -> slot[B] = EMPTY; word[B] = GONE        /* without its memory */
 		:: owner == A
 		:: owner != A -> opened = false
 		fi };
