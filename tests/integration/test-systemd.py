@@ -171,7 +171,7 @@ def test_ready_and_kept():
         assert machine.opened() == "new"
         assert machine.show("NFileDescriptorStore") == "1"
         for number in range(1, 4):
-            machine.run("systemctl", "kill", "-s", "KILL", "tarnd")
+            machine.run("systemctl", "kill", "--kill-who=main", "-s", "KILL", "tarnd")
             machine.wait_active(number)
             assert machine.tarn("get", "key").stdout == b"value"
             assert machine.opened() == "kept"
@@ -204,7 +204,7 @@ def test_reload():
         assert machine.run("test", "-S", "/run/tarn/more.sock").returncode == 0
         assert b"did you mean size?" in machine.tarn("reload", check=1).stderr
         machine.configure(ROOM)
-        machine.run("systemctl", "kill", "-s", "HUP", "tarnd")
+        machine.run("systemctl", "kill", "--kill-who=main", "-s", "HUP", "tarnd")
         end = time.monotonic() + PATIENCE
         while machine.run("test", "-S", "/run/tarn/more.sock", check=None).returncode == 0:
             assert time.monotonic() < end, machine.log()
@@ -221,7 +221,7 @@ def outlives_a_stop(path):
         machine.run("systemctl", "stop", "tarnd")
         machine.run("systemctl", "start", "tarnd")
         assert machine.tarn("get", "key").stdout == b"value"
-        machine.run("systemctl", "kill", "-s", "KILL", "tarnd")
+        machine.run("systemctl", "kill", "--kill-who=main", "-s", "KILL", "tarnd")
         machine.wait_active(1)
         assert machine.tarn("get", "key").stdout == b"value"
 
@@ -238,7 +238,7 @@ def test_regions_are_kept():
         # its other memory has another name there, and the first one is gone
         machine.tarn("region", "resize", "one", "64K")
         assert machine.show("NFileDescriptorStore") == "3"
-        machine.run("systemctl", "kill", "-s", "KILL", "tarnd")
+        machine.run("systemctl", "kill", "--kill-who=main", "-s", "KILL", "tarnd")
         machine.wait_active(1)
         assert machine.region( "word", "one", "0").stdout == b"7\n"
         machine.region( "destroy", "two")
@@ -271,7 +271,7 @@ def test_watchdog():
         machine.tarn("put", "key", "value")
         time.sleep(6)
         assert (machine.show("NRestarts"), machine.show("ActiveState")) == ("0", "active")
-        machine.run("systemctl", "kill", "-s", "STOP", "tarnd")
+        machine.run("systemctl", "kill", "--kill-who=main", "-s", "STOP", "tarnd")
         machine.wait_active(1)
         assert machine.tarn("get", "key").stdout == b"value"
         assert machine.opened() == "kept"

@@ -23,7 +23,7 @@ def text_of(path):
 
 RULES, TRIALS = text_of("docs/prometheus/tarn-alerts.yml"), text_of("tests/unit/alerts.yml")
 DASHBOARD = json.loads(text_of("docs/grafana/tarn.json"))
-TABLE = text_of("daemon/metrics.def") + text_of("daemon/metrics-reasons.def") + text_of("daemon/events.h")
+TABLE = text_of("daemon/metrics.def") + text_of("daemon/metrics-reasons.def") + text_of("daemon/event.def")
 
 
 def alerts():
@@ -92,7 +92,7 @@ def check_names(where, expr):
                 check_counters(where, value)
                 continue
             for one in value.split("|") if "~" in how else [value]:
-                there = f'{label}=\\"{one}\\"' in TABLE or (label == "kind" and f"KIND({one}," in TABLE)
+                there = f'{label}=\\"{one}\\"' in TABLE or (label == "kind" and f"EVENT({one}," in TABLE)
                 assert there, f"{where}: {name} is never with {label}={one}"
 
 
