@@ -55,7 +55,7 @@ inside() {
 # makes.
 list() {
 	(cd "$root" && find . -xdev \( -path ./var/lib/dpkg -o -path ./var/lib/apt -o -path ./var/cache -o -path ./var/log -o -path ./proc \
-		-o -path ./dev -o -path ./run -o -path ./tmp -o -path ./root/debs \) -prune -o -printf '%p %M %U\n' |
+		-o -path ./dev -o -path ./run -o -path ./tmp -o -path ./root/debs -o -path ./root/kv -o -path ./root/load \) -prune -o -printf '%p %M %U\n' |
 		grep -vE '^\./etc/(passwd|shadow|group|gshadow)- |^\./etc/ld\.so\.cache ' | sort
 	sed 's/^/passwd: /' etc/passwd && sed 's/^/group: /' etc/group) | grep -v '^group: rdma:' >"$1"
 }
@@ -121,16 +121,17 @@ try "the shipped configuration is right" inside tarnd -t
 try "manual pages" inside sh -c 'for page in man1/tarn.1 man8/tarnd.8 man5/tarnd.conf.5 man3/tarn_get.3; do
 	test -s /usr/share/man/$page.gz || exit; done'
 
-# An application, built with what libtarn-dev says.
-application() {
+# kv and load (for check-boot.sh), built with what libtarn-dev says.
+applications() {
 	local flags
 
 	flags=$(PKG_CONFIG_SYSROOT_DIR=$root PKG_CONFIG_LIBDIR=$root/usr/lib/x86_64-linux-gnu/pkgconfig pkg-config --cflags --libs libtarn) ||
 		return
 	# shellcheck disable=SC2086
-	gcc -o "$root/root/debs/kv" "$root/usr/share/doc/libtarn-dev/examples/kv.c" $flags -Wl,--allow-shlib-undefined
+	gcc -o "$root/root/kv" "$root/usr/share/doc/libtarn-dev/examples/kv.c" $flags -Wl,--allow-shlib-undefined &&
+		gcc -o "$root/root/load" "$source/tests/package/load.c" $flags -Wl,--allow-shlib-undefined
 }
-try "an application is built with libtarn-dev" application
+try "applications are built with libtarn-dev" applications
 
 try "bash completes" inside bash -c '. /usr/share/bash-completion/completions/tarn && COMP_WORDS=(tarn pin) COMP_CWORD=1 && _tarn &&
 	test "${COMPREPLY[*]}" = ping'
@@ -148,7 +149,7 @@ tarn put key value
 test "$(tarn get key)" = value
 tarn --json stats | grep -q "\"pools\""
 tarn-bench -u "$TARN_URI" --keys 1000 --duration 1 >/dev/null
-/root/debs/kv "$TARN_URI"
+/root/kv "$TARN_URI"
 kill $daemon
 wait $daemon
 '
