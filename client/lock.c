@@ -375,9 +375,10 @@ static enum sync_want release_tried(struct sync_call *call)
 	}
 	if (ret == -TARN_EAMBIGUOUS && lock->token)
 		lock->ambiguous = true;
-	else if (ret < 0)
+	else if (ret < 0 && !(lock->ambiguous && call->status < 0))
 		return sync_end(call, ret);
-	if (++lock->tries < SYNC_TRIES)
+	/* other errors of the access: this try has done nothing, but the one before may have */
+	if ((ret == 0 || ret == -TARN_EAMBIGUOUS) && ++lock->tries < SYNC_TRIES)
 		return release_try(call);
 	lock->token = 0;
 	return sync_end(call, err_set(-TARN_EAMBIGUOUS, "the lock may be released or not: if not, "

@@ -80,6 +80,7 @@ struct tarn_queue {
 	uint64_t head, tail;
 	/* a producer's */
 	uint64_t ready; /* single: the slot of this position is known to be free for it */
+	uint64_t unclosed; /* a position of an earlier call, of which that is not known */
 	/* a consumer's */
 	uint64_t pending,
 		pending_ns; /* this position is reserved and not published since then, at least */

@@ -181,6 +181,7 @@ static enum sync_want consume_try(struct tarn_queue *q)
 {
 	uint64_t lap = queue_lap(q, q->r.position);
 
+	q->before = QUEUE_UNKNOWN;
 	return move_with_slot(q,
 			      sync_op_cas(queue_slot_offset(q, q->r.position),
 					  queue_state(lap, SLOT_FULL),
@@ -188,22 +189,33 @@ static enum sync_want consume_try(struct tarn_queue *q)
 			      consume_tried);
 }
 
+/* What the CAS has found is not known. */
+static enum sync_want consume_failed(struct tarn_queue *q)
+{
+	int ret = q->call.status;
+
+	if (ret == -TARN_EAMBIGUOUS)
+		q->ambiguous = q->r.position;
+	if (ret == -TARN_EAMBIGUOUS && ++q->tries < SYNC_TRIES)
+		return consume_try(q);
+	/* this try has done nothing, but an earlier one may have */
+	if (q->ambiguous == q->r.position)
+		ret = err_set(-TARN_EAMBIGUOUS, "message %llu may be consumed or not",
+			      (unsigned long long)q->r.position);
+	return sync_back(&q->call, ret);
+}
+
 /*
  * After what is ambiguous once more. The slot was full, and has left that state only by being consumed: if it is
- * another one then, that was this consumer.
+ * another one then, that was this consumer. Whether the head could be moved is of no matter then.
  */
 static enum sync_want consume_tried(struct sync_call *call)
 {
 	struct tarn_queue *q = queue_of(call);
 	uint64_t position = q->r.position;
 
-	if (call->status == -TARN_EAMBIGUOUS) {
-		q->ambiguous = position;
-		if (++q->tries < SYNC_TRIES)
-			return consume_try(q);
-	}
-	if (call->status < 0)
-		return sync_back(call, call->status);
+	if (q->before == QUEUE_UNKNOWN && call->status < 0)
+		return consume_failed(q);
 	if (q->before == queue_state(queue_lap(q, position), SLOT_FULL) ||
 	    MUTATED(MUTATION_QUEUE_TAKE) || q->ambiguous == position)
 		return sync_back(call, 0);
@@ -243,7 +255,8 @@ static enum sync_want dropped(struct sync_call *call)
 {
 	if (call->status == -TARN_EOVERTAKEN)
 		return find_again(call);
-	if (call->status < 0)
+	/* what is ambiguous: it is dropped now, or next time */
+	if (call->status < 0 && call->status != -TARN_EAMBIGUOUS)
 		return sync_end(call, call->status);
 	return sync_end(call, err_set(-TARN_ECORRUPT, "message %llu was damaged, and is dropped",
 				      (unsigned long long)queue_of(call)->r.position));
@@ -328,6 +341,13 @@ static enum sync_want find(struct sync_call *call)
 	return find_again(call);
 }
 
+/* The call was begun, so what was peeked at before is none of it any more. */
+static enum sync_want find_first(struct sync_call *call)
+{
+	queue_of(call)->peeked = QUEUE_UNKNOWN;
+	return find(call);
+}
+
 /* ---- the calls ------------------------------------------------------------------------------- */
 
 static int begin(struct tarn_queue *q, void *buffer, size_t buffer_bytes, size_t *ret_bytes,
@@ -339,14 +359,13 @@ static int begin(struct tarn_queue *q, void *buffer, size_t buffer_bytes, size_t
 		ret = err_set(-EINVAL, "buffer and ret_bytes must not be NULL");
 	if (ret < 0)
 		return ret;
-	q->peeked = QUEUE_UNKNOWN;
 	q->r = (struct receiving){.buffer = buffer,
 				  .buffer_bytes = buffer_bytes,
 				  .ret_bytes = ret_bytes,
 				  .found = found};
 	ret = sync_wait_begin(&q->call, timeout_ms, q->offset + SYNC_SLEEPS, "the queue is empty");
 	if (ret == 0)
-		sync_begin(&q->call, find);
+		sync_begin(&q->call, find_first);
 	return ret;
 }
 

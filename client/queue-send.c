@@ -86,7 +86,40 @@ static enum sync_want close_tried(struct sync_call *call)
 	if (call->status == 0 &&
 	    (before == queue_state(lap, SLOT_FULL) || before == queue_state(lap + 1, SLOT_FREE)))
 		return sync_end(call, 0);
+	q->unclosed = q->s.position;
 	return sync_end(call, err_set(-TARN_EAMBIGUOUS, "the message may be in the queue or not"));
+}
+
+static sync_handler left_closed;
+
+/*
+ * A position of an earlier call, which had no connection any more. Where there is one producer the tail may still be
+ * there, and what that call had under way would destroy what this one writes.
+ */
+static enum sync_want close_left(struct sync_call *call)
+{
+	struct tarn_queue *q = queue_of(call);
+	uint64_t lap = queue_lap(q, q->unclosed);
+
+	call->ops[0] = sync_op_cas(queue_slot_offset(q, q->unclosed), queue_state(lap, SLOT_FREE),
+				   queue_state(lap, SLOT_DEAD));
+	return sync_access(call, 1, left_closed);
+}
+
+static enum sync_want left_closed(struct sync_call *call)
+{
+	struct tarn_queue *q = queue_of(call);
+
+	if (call->status == -TARN_EAMBIGUOUS && ++q->tries < SYNC_TRIES)
+		return close_left(call);
+	/* of this call's message nothing is ambiguous */
+	if (call->status == -TARN_EAMBIGUOUS)
+		return sync_end(call, err_set(-TARN_ESESSION,
+					      "the connection is lost again and again"));
+	if (call->status < 0)
+		return sync_end(call, call->status);
+	q->unclosed = q->ready = QUEUE_UNKNOWN;
+	return attempt(call);
 }
 
 /* ---- several producers: reserve, then publish ------------------------------------------------ */
@@ -284,6 +317,10 @@ static enum sync_want attempt(struct sync_call *call)
 
 	q->round = 0;
 	q->s.begun_ns = clock_now_ns();
+	if (q->single && q->unclosed != QUEUE_UNKNOWN) {
+		q->tries = 0;
+		return close_left(call);
+	}
 	return q->single ? ready(call) : reserve(call);
 }
 

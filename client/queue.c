@@ -227,7 +227,8 @@ int tarn_queue_open(struct tarn_region *region, uint64_t offset, struct tarn_que
 	known.call.region = region;
 	known.call.free = queue_free;
 	known.single = kind == SYNC_QUEUE_SINGLE;
-	known.ready = known.pending = known.peeked = known.ambiguous = QUEUE_UNKNOWN;
+	known.ready = known.unclosed = QUEUE_UNKNOWN;
+	known.pending = known.peeked = known.ambiguous = QUEUE_UNKNOWN;
 	ret = take_parameters(&known, parameters);
 	if (ret == 0)
 		ret = look_now(&known);

@@ -83,6 +83,7 @@ void sync_barrier_schedule(struct world *w, uint64_t seed)
 	w->test = &t;
 	w->stall_ns = 30000000;
 	w->late_ns = 10000000;
+	w->faults &= ~FAULT_AWAY;
 	w->chaos = true;
 	for (unsigned i = 0; i < t.parties; i++)
 		world_add(w, meet, world_random(w) % 1000000);
@@ -213,6 +214,7 @@ void sync_epoch_schedule(struct world *w, uint64_t seed)
 	w->late_ns = 10000000;
 	w->on_change = value_changed;
 	w->on_kill = adder_killed;
+	w->faults &= ~FAULT_AWAY;
 	w->chaos = true;
 	world_add(w, await, 0);
 	world_add(w, add, 0);

@@ -58,7 +58,7 @@ static bool begin(struct party *p)
 	int ret = tarn_queue_init(&p->region, QUEUE_OFFSET, t->slots, MESSAGE_BYTES, t->lease_ms,
 				  t->flags);
 
-	if (ret == -TARN_EAMBIGUOUS)
+	if (ret == -TARN_EAMBIGUOUS || ret == -TARN_ESESSION)
 		return false;
 	if (ret < 0)
 		unexpected(p, "init", ret);
@@ -100,7 +100,7 @@ static bool send_message(struct party *p)
 	t->calling[p->number] = 0;
 	if (ret == 0)
 		m->outcome = SENT;
-	else if (ret == -TARN_ETIMEOUT)
+	else if (ret == -TARN_ETIMEOUT || ret == -TARN_ESESSION)
 		m->outcome = NOT_SENT;
 	else if (ret == -TARN_EAMBIGUOUS)
 		m->outcome = MAYBE;
@@ -165,6 +165,8 @@ static int receive(struct party *p, uint32_t timeout_ms, bool last)
 	t->receiving[p->number] = false;
 	if (ret == -TARN_ETIMEOUT)
 		return 0;
+	if (ret == -TARN_ESESSION)
+		return 1; /* nothing was received */
 	if (ret == 0 || ret == -TARN_EAMBIGUOUS)
 		deliver(p, words, bytes, last);
 	else
@@ -192,6 +194,8 @@ static int peek(struct party *p, uint32_t timeout_ms)
 
 	if (ret == -TARN_ETIMEOUT)
 		return 0;
+	if (ret == -TARN_ESESSION)
+		return 1;
 	if (ret < 0) {
 		unexpected(p, "peek", ret);
 		return -1;
@@ -206,7 +210,8 @@ static int peek(struct party *p, uint32_t timeout_ms)
 		deliver(p, words, bytes, false);
 	if (ret == 0)
 		t->messages[words[0] % MESSAGES].consumed++;
-	else if (ret != -TARN_EAMBIGUOUS && !(ret == -TARN_EOVERTAKEN && others(w)))
+	else if (ret != -TARN_EAMBIGUOUS && ret != -TARN_ESESSION &&
+		 !(ret == -TARN_EOVERTAKEN && others(w)))
 		unexpected(p, "consume", ret);
 	return 1;
 }

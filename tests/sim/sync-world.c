@@ -249,21 +249,26 @@ int tarn_region_batch(struct tarn_region *region, struct tarn_region_op *ops, si
 	}
 	if (w->failure[0])
 		return -TARN_EPROTO;
+	if (faulty(p, FAULT_AWAY) && world_random(w) % (p->cut ? 4 : w->rare) == 0) {
+		p->count = 0;
+		return -TARN_ESESSION;
+	}
+	p->cut = false;
 	for (p->op = 0; p->op < count; p->op++) {
 		p->word = 0;
 		if (writes && faulty(p, FAULT_LATE) && world_random(w) % w->rare == 0) {
 			leave_late(p);
 			p->count = 0;
 			party_sleep_ns(p, world_random(w) % w->late_ns);
+			p->cut = true;
 			return -TARN_EAMBIGUOUS;
 		}
 		do_op(p, &ops[p->op]);
 	}
 	/* a late one after everything was done: only the answer is lost */
 	p->count = 0;
-	if (writes && faulty(p, FAULT_LATE) && world_random(w) % w->rare == 0)
-		return -TARN_EAMBIGUOUS;
-	return 0;
+	p->cut = writes && faulty(p, FAULT_LATE) && world_random(w) % w->rare == 0;
+	return p->cut ? -TARN_EAMBIGUOUS : 0;
 }
 
 uint64_t tarn_region_bytes(const struct tarn_region *region)
@@ -350,7 +355,7 @@ static void body(void *argument)
 static void end(struct party *p)
 {
 	p->running = false;
-	p->waits = p->opening = false;
+	p->waits = p->opening = p->cut = false;
 	p->count = 0;
 	if (p->handle)
 		p->close(p->handle);
@@ -376,7 +381,7 @@ struct party *world_add(struct world *w, void (*work)(struct party *party), uint
 	p->running = true;
 	p->killed = false;
 	p->handle = NULL;
-	p->waits = p->opening = false;
+	p->waits = p->opening = p->cut = false;
 	p->count = 0;
 	p->wake_ns = w->now_ns + after_ns;
 	set_clock(w, p);

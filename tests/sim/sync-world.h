@@ -6,6 +6,7 @@
  * and in front of every atomic operation. What may happen besides, by the world's `faults`:
  *	FAULT_STALL  a party stands still, for a while of up to stall_ns
  *	FAULT_KILL   a party is gone, at any word, and comes back later as a new one
+ *	FAULT_AWAY   a call ends with -TARN_ESESSION, and has done nothing: there is no connection; often behind a FAULT_LATE
  *	FAULT_LATE   a call that writes ends with -TARN_EAMBIGUOUS: what was left of it happens up to late_ns later, in
  *	             order, or never; likewise what a killed party had under way
  * Time is simulated; each party's clock is wrong by up to 5 %, and begins anywhere. Reads and writes of several words
@@ -29,6 +30,7 @@
 #define FAULT_STALL 1u
 #define FAULT_KILL  2u
 #define FAULT_LATE  4u
+#define FAULT_AWAY  8u
 
 struct world;
 
@@ -50,6 +52,7 @@ struct party {
 	int64_t clock_ppm;
 	bool waits; /* for a notification */
 	bool opening; /* no faults */
+	bool cut;     /* its last access was ambiguous */
 	/* the call that is under way */
 	struct tarn_region_op *ops;
 	size_t count, op, word;

@@ -45,10 +45,10 @@ static bool run_one(struct world *w, const struct kind *kind, uint64_t seed)
 	static const unsigned faults[] = {0,
 					  FAULT_STALL,
 					  FAULT_KILL,
-					  FAULT_LATE,
+					  FAULT_LATE | FAULT_AWAY,
 					  FAULT_STALL | FAULT_KILL,
 					  FAULT_STALL | FAULT_KILL | FAULT_LATE,
-					  FAULT_KILL | FAULT_LATE,
+					  FAULT_KILL | FAULT_LATE | FAULT_AWAY,
 					  0};
 
 	world_reset(w, seed);

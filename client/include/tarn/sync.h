@@ -138,7 +138,8 @@ TARN_API TARN_MUST_CHECK int tarn_lock_stat(struct tarn_lock *lock,
  *	  rests for 16 times as long.
  *	- Never is a message given out that is not whole and what was sent: each has a checksum.
  *
- * What is not: a producer that stood still for longer than those 16 leases in the midst of writing, and goes on, may
+ * What is not: a producer that stood still for longer than those 16 leases in the midst of writing, or had no connection
+ * for so long (which takes a time limit of the session that is as long), and goes on, may
  * destroy a message that has come to stand there (-TARN_ECORRUPT for the consumer, who goes on behind it). So may two
  * producers of a queue that is made for one; over RDMA also a new one that begins before the pool's deadline
  * (tarnd.conf(5)) since the end of the former is over. If several consumers use one queue at a time each message is
@@ -304,8 +305,9 @@ TARN_API TARN_MUST_CHECK int tarn_epoch_wait(struct tarn_epoch *epoch, uint64_t 
  * closed before goes with the completion: cancel the call, or it goes on. Its region can not be closed meanwhile.
  *
  * To cancel ends a call that waits, with -TARN_ECANCELED: nothing was changed (barrier: as after -TARN_ETIMEOUT). What it is
- * just trying comes to its end, and may work. A call that does not wait (renew, release, consume, read, add, raise) goes to
- * its end; if the daemon does not answer soon then, that may be -TARN_EAMBIGUOUS.
+ * just trying comes to its end, and may work; if that waits for a connection, the status is -TARN_ESESSION, -TARN_ETIMEOUT
+ * or -TARN_EBUSY, and nothing was changed. A call that does not wait (renew, release, consume, read, add, raise) goes to
+ * its end once it has begun; if the daemon does not answer soon then, that may be -TARN_EAMBIGUOUS.
  *
  * An access that was not made because the connection was lost is made on the next one, up to the session's time limit
  * after it was begun, as with blocking calls; so an end may come so much later than the deadline.
