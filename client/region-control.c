@@ -74,12 +74,25 @@ static void info_tell(const struct tarn_region_info *from, struct tarn_region_in
 	       size - sizeof(uint32_t));
 }
 
+/* It was to be destroyed, and the answer was lost: by now somebody may have made another one of that name. */
+static int destroy_looked(struct region_control *c, int status,
+			  const struct wire_region_reply *reply)
+{
+	if (status == -TARN_ENOREGION || (status == 0 && reply->id != c->id))
+		return end(c, 0);
+	if (status < 0)
+		return end(c, status);
+	return next(c, reply->state == TARN_REGION_DESTROYING ? CONTROL_GONE : CONTROL_DESTROY);
+}
+
 static int stat_answered(struct region_control *c, int status,
 			 const struct wire_region_reply *reply)
 {
 	/* one may go between being listed and being looked at */
 	if (c->call == CONTROL_LIST && status == -TARN_ENOREGION)
 		return next(c, CONTROL_LIST);
+	if (c->call == CONTROL_DESTROY && c->begun)
+		return destroy_looked(c, status, reply);
 	if (status < 0)
 		return no_region(c, status);
 	if (c->call == CONTROL_DESTROY) {
@@ -197,8 +210,13 @@ static int make_answered(struct region_control *c, int status,
 
 static int made(struct region_control *c)
 {
+	if (c->call == CONTROL_CREATE && c->info.state == TARN_REGION_FAILED) {
+		/* it takes something back, so it has a time of its own */
+		c->limit_ns = session_now(c->session) + c->session->timeout_ns;
+		return next(c, CONTROL_UNDO);
+	}
 	if (c->call == CONTROL_CREATE)
-		return c->info.state == TARN_REGION_FAILED ? next(c, CONTROL_UNDO) : end(c, 0);
+		return end(c, 0);
 	if (c->info.bytes < c->number || c->info.bytes - c->number >= ROUND_BYTES)
 		return no_memory(c);
 	return end(c, 0);
@@ -242,7 +260,8 @@ static int destroy_answered(struct region_control *c, int status,
 {
 	(void)reply;
 	c->begun |= c->attach.task.sent;
-	/* the answer was lost, and it was asked again */
+	if (status == -TARN_ESESSION && c->attach.task.sent)
+		c->stage = CONTROL_STAT; /* first, on the next connection */
 	if (status < 0 && status != -TARN_ENOREGION)
 		return end(c, status);
 	progressed(c);
@@ -310,7 +329,8 @@ static bool to_be_closed(const struct region_control *c, int code)
 {
 	if (c->session->lost || code == -TARN_ESESSION)
 		return false;
-	return c->cut ? c->attach.task.sent : c->region->id && code != -TARN_ETIMEOUT;
+	return c->cut ? c->attach.task.sent || c->region->id
+		      : c->region->id && code != -TARN_ETIMEOUT;
 }
 
 static int opened(struct region_control *c)

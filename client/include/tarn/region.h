@@ -135,7 +135,7 @@ TARN_API TARN_MUST_CHECK int tarn_region_list(struct tarn_session *session, uint
  * Makes it larger (with zeros) or smaller. Nobody may have it open: its memory is another one then. For a moment
  * both need room. If tarnd is killed meanwhile and comes back with its memory, the region has the old size or the new
  * one, and all its bytes. @bytes, @flags, waiting and errors as tarn_region_create(); -TARN_EBUSY: it is open, or not
- * ready.
+ * ready, or tarnd was started again and clients on its host that were there before have not come back yet.
  */
 TARN_API TARN_MUST_CHECK int tarn_region_resize(struct tarn_session *session, const char *name,
 						uint64_t bytes, uint32_t flags);
@@ -286,7 +286,7 @@ TARN_API TARN_MUST_CHECK int tarn_region_wait_async(struct tarn_region *region, 
  * tarn_region_stat() tells.
  *
  * After a lost connection, on the next one: what only looks is asked again; so is what the daemon had not been asked
- * for yet. A create whose answer was lost is -TARN_EAMBIGUOUS, and so is a resize if the region is busy then; what the
+ * for yet. A destroy whose answer was lost looks first whether it is the same region still. A create whose answer was lost is -TARN_EAMBIGUOUS, and so is a resize if the region is busy then; what the
  * daemon has said that it is at is waited for further.
  *
  * Errors at once: what the blocking call says of its arguments (-EINVAL, -TARN_EREADONLY); -TARN_EBUSY: 64 such calls and
