@@ -130,6 +130,7 @@ static int receive(struct fdstore *store, const char *name, int fd)
 		    "descriptor %d, named %.80s, was handed over and is not for tarnd: closed", fd,
 		    name);
 	close(fd);
+	store->held++; /* systemd still has it */
 	return 0;
 }
 

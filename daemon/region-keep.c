@@ -5,8 +5,11 @@
  * the one of the latest generation is the region. Next: fdstore.h; region.c says when.
  */
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include "atomics.h"
 #include "auth.h"
 #include "clock.h"
 #include "err.h"
@@ -143,6 +146,8 @@ static bool adopt(struct regions *regions, const char *name, uint32_t generation
 	struct region *region;
 
 	config.file.text = "";
+	/* it got what there was; "require" may have been set since */
+	config.hugepages.number = CONFIG_HUGEPAGES_PREFER;
 	if (pool_memory_adopt(&config, fd, true, pool->log, &memory) < 0) {
 		log_warning(pool->log, "pool %s: region %s can not be used again: %s", pool->name,
 			    name, err_text());
@@ -172,6 +177,22 @@ static bool adopt(struct regions *regions, const char *name, uint32_t generation
 	return true;
 }
 
+/* Who has it mapped, and was stopped meanwhile, learns that it is not the region's any more. */
+static void alive_clear(int fd)
+{
+	struct stat stat;
+	uint8_t *memory;
+
+	if (fstat(fd, &stat) < 0 || stat.st_size < (off_t)FABRIC_SPACE_TAIL_BYTES)
+		return;
+	memory = mmap(NULL, (size_t)stat.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (memory == MAP_FAILED)
+		return;
+	/* release: pairs with the acquire in fabric-shm-space.c */
+	word_store_release((uint64_t *)(void *)(memory + stat.st_size - FABRIC_SPACE_TAIL_BYTES), 0);
+	munmap(memory, (size_t)stat.st_size);
+}
+
 /* A resize that was not finished: this memory is of before it. */
 static void superseded(struct regions *regions, const char *name, int fd)
 {
@@ -179,6 +200,7 @@ static void superseded(struct regions *regions, const char *name, int fd)
 		   "pool %s: region %s: a restart came between the two memories of a resize: the "
 		   "old one is given back",
 		   regions->pool->name, name);
+	alive_clear(fd);
 	close(fd);
 }
 

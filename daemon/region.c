@@ -114,7 +114,11 @@ static void failed(struct region *region, const struct region_job *job)
 
 static void ready(struct region *region)
 {
+	bool wanted = region->state != TARN_REGION_DESTROYING;
+
 	region->state = TARN_REGION_READY;
+	if (!wanted)
+		return;
 	log_info(log_of(region), "pool %s: region %s is ready: %llu bytes",
 		 region->regions->pool->name, region->name, (unsigned long long)region->bytes);
 }
@@ -329,6 +333,9 @@ int region_resize(struct region *region, uint64_t bytes)
 	if (rc < 0)
 		return rc;
 	if (region->state != TARN_REGION_READY || region->job || region->open_count)
+		return -TARN_EBUSY;
+	/* one of before a restart may have it mapped, and write */
+	if (pool_unfenced(region->regions->pool))
 		return -TARN_EBUSY;
 	if (rounded == region->bytes)
 		return 0;
