@@ -325,7 +325,8 @@ def test_known_to_systemd():
         text = re.sub(r"^(Exec\w+)=.*$", r"\1=/bin/true", unit(name), flags=re.M)
         done = analyze(re.sub(r"^Documentation=.*\n", "", text, flags=re.M), "verify", "--man=no")
         assert done.returncode == 0 and not done.stderr, done
-    assert "%i" in unit("tarnd@") and unit("tarnd@").count("%i") == 4, unit("tarnd@")
+    assert unit("tarnd@").count("%i") == 5, unit("tarnd@")
+    assert re.search(r"^ExecReload=\S*/tarn -u tarn:/run/tarn-%i/tarn.sock reload$", unit("tarnd@"), re.M), unit("tarnd@")
 
 
 @socket_only(ABOUT)
