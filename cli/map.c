@@ -288,7 +288,7 @@ static int change(struct cli *cli, const struct arguments *args, struct cluster_
 static int check(struct cli *cli, const struct arguments *args)
 {
 	struct cluster_map *map;
-	json_t *text;
+	json_t *text, *file;
 	int status = open_map(cli, args, &map);
 
 	if (status != CLI_OK)
@@ -297,12 +297,14 @@ static int check(struct cli *cli, const struct arguments *args)
 	writer_field(cli->writer, WRITER_HIDDEN, "ok", json_true());
 	writer_field(cli->writer, WRITER_HIDDEN, "cluster", json_string(map->cluster));
 	writer_field(cli->writer, WRITER_HIDDEN, "epoch", writer_u64(map->epoch));
+	file = writer_text(args->operands[1]); /* what it is called, safe for a terminal */
 	text = json_sprintf("%s: ok, cluster %s, epoch %llu, %u members, %u shards\n",
-			    args->operands[1], map->cluster, (unsigned long long)map->epoch,
+			    json_string_value(file), map->cluster, (unsigned long long)map->epoch,
 			    map->member_count, map->shards);
 	if (text != NULL && !cli->quiet)
 		writer_raw(cli->writer, json_string_value(text), json_string_length(text));
 	json_decref(text);
+	json_decref(file);
 	cluster_map_free(map);
 	return CLI_OK;
 }

@@ -82,8 +82,7 @@ int top_terminal_open(bool interactive, struct top_terminal **ret_terminal)
 	if (terminal->signals < 0 || terminal->epoll < 0)
 		return -errno;
 	status = watch(terminal, terminal->signals);
-	if (status == 0 && interactive && isatty(STDIN_FILENO) &&
-	    tcgetattr(STDIN_FILENO, &terminal->settings) == 0) {
+	if (status == 0 && interactive && isatty(STDIN_FILENO)) {
 		terminal->has_keys = true;
 		status = watch(terminal, STDIN_FILENO);
 	}
@@ -137,12 +136,20 @@ void top_terminal_hold(const struct top_terminal *terminal)
 /* Keys come one by one and are not shown. The keys of signals stay: Ctrl-C, Ctrl-Z. */
 void top_terminal_enter(struct top_terminal *terminal)
 {
-	struct termios raw = terminal->settings;
+	struct termios raw;
 
 	if (!terminal->interactive || terminal->entered)
 		return;
 	terminal->entered = true;
 	if (terminal->has_keys) {
+		/* In the background the settings are the shell's: stops until it is in front. */
+		if (tcgetpgrp(STDIN_FILENO) != getpgrp())
+			raise(SIGTTOU);
+		if (tcgetattr(STDIN_FILENO, &terminal->settings) < 0)
+			terminal->has_keys = false;
+	}
+	if (terminal->has_keys) {
+		raw = terminal->settings;
 		raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
 		raw.c_cc[VMIN] = 1;
 		raw.c_cc[VTIME] = 0;

@@ -199,7 +199,7 @@ static struct top_view view_of(const struct top *top)
 		.sort = top->sort,
 		.notice = top->notice[0] != '\0' ? top->notice : NULL,
 		.bad = top->failed,
-		.keys = top->interactive,
+		.keys = top->interactive && isatty(STDIN_FILENO),
 		.interval = (double)top->interval_ms / 1000,
 	};
 }
