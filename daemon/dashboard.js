@@ -130,6 +130,7 @@ function poolProblems(pool) {
 		stood > Math.max(10000, 20 * pool.epoch_ms) && ["bad", `its epoch stands still for ${duration(stood / 1000)}: the keeper hangs.`],
 		damaged > 0 && ["bad", `${count(damaged)} words that can not be: look for a client that writes where it should not; tarn pool check.`],
 		waits && ["warn", `the sweep waits for client ${waits.client_id} (${waits.name}, process ${waits.pid}), which stands still.`],
+		pool.regions?.not_kept > 0 && ["warn", `${count(pool.regions.not_kept)} regions will be gone after a restart: systemd has no place for them.`],
 		pool.clients_unfenced > 0 && ["warn", `${count(pool.clients_unfenced)} clients of the daemon before still have the memory mapped.`],
 		...pool.access_keys.map((key) => key.used_up.length > 0 && ["warn", `key ${key.key_id} has used up its ${key.used_up.join(", ")}.`]),
 	].filter(Boolean).map(([level, words]) => [level, name + words]);

@@ -507,7 +507,7 @@ TARN_API TARN_MUST_CHECK int tarn_add(struct tarn_session *session, const void *
  *	  without a condition only some may be written, the last one among them, and the others count as
  *	  written right before it.)
  *	- Up to TARN_ASYNC_MAX calls of a session may be under way or not picked up. Up to 64 of them
- *	  run at a time, and 124 gets besides, the others wait; their requests are handed to the transport together. The memory for all
+ *	  run at a time, and 128 gets besides, the others wait; their requests are handed to the transport together. The memory for all
  *	  that is taken with the first asynchronous call or batch: 2 MB, and up to 50 MB where many large
  *	  keys and values are under way.
  *	- Completion callbacks are called by tarn_session_poll() alone, on its thread, with the session
