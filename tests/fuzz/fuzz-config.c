@@ -114,8 +114,6 @@ static void merged_check(const struct config *running, const struct config *merg
 	size_t count;
 	const struct config_key *keys = config_keys(CONFIG_SECTION_POOL, &count);
 
-	if (!running->http.line != !merged->http.line)
-		abort();
 	if (merged->pool_count != running->pool_count)
 		abort();
 	for (size_t i = 0; i < running->pool_count; i++) {
