@@ -133,6 +133,7 @@ configuration() {
 		hugepages = off
 		auth = key
 		key_file = /etc/tarn/keys
+		[http]
 	END
 }
 
@@ -143,6 +144,18 @@ configure() {
 
 started() {
 	configure && inside systemctl enable --now tarnd && inside systemctl is-active tarnd && inside systemctl is-enabled tarnd
+}
+
+# http PATH: what a browser or Prometheus gets.
+http() {
+	inside bash -c 'exec 3<>/dev/tcp/127.0.0.1/7471 &&
+		printf "GET %s HTTP/1.1\r\nHost: 127.0.0.1:7471\r\nConnection: close\r\n\r\n" "$1" >&3 && cat <&3' - "$1"
+}
+
+watched() {
+	[[ $(http /) == "HTTP/1.1 200 "*"<title>Tarn</title>"* && $(http /dashboard.js) == "HTTP/1.1 200 "* &&
+		$(http /v1/stats) == "HTTP/1.1 200 "*'"main"'* && $(http /metrics) == "HTTP/1.1 200 "*tarn_pool_bytes* &&
+		$(http /readyz) == "HTTP/1.1 200 "* ]]
 }
 
 tarn() {
@@ -287,6 +300,7 @@ try "start, and enable" started || finish
 try "put over shared memory" tarn "$local" put first value
 [[ ! $rdma ]] || try "get over RDMA" eval '[[ $(tarn "$remote" get first) == value ]]'
 [[ $rdma ]] || try "get over shared memory" eval '[[ $(tarn "$local" get first) == value ]]'
+try "dashboard, statistics, metrics and readiness over HTTP" watched
 try "it runs as tarn, without capabilities, with a filter of system calls" confined
 if inside systemd-run -q --wait -p DevicePolicy=closed sh -c "$opens" sh /dev/kmsg 2>/dev/null; then
 	skip "DeviceAllow" "this kernel's control groups do not guard devices"
