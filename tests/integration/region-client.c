@@ -27,22 +27,9 @@
 
 #include <tarn/region.h>
 
-#define MIB (1u << 20)
+#include "expect.h"
 
-/* The call gives this, or the test has failed. */
-#define GIVES(call, wanted)                                                                       \
-	do {                                                                                      \
-		int gives_ = (call);                                                              \
-		if (gives_ != (wanted))                                                           \
-			errx(1, "%s:%d: %s gives %d (%s), not %d: %s", __FILE__, __LINE__, #call, \
-			     gives_, tarn_error_name(gives_), (wanted),                           \
-			     gives_ < 0 ? tarn_last_error_text() : "");                           \
-	} while (0)
-#define HOLDS(condition)                                                              \
-	do {                                                                          \
-		if (!(condition))                                                     \
-			errx(1, "%s:%d: not so: %s", __FILE__, __LINE__, #condition); \
-	} while (0)
+#define MIB (1u << 20)
 
 static struct tarn_session *session_open(const char *uri)
 {

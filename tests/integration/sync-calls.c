@@ -15,23 +15,11 @@
 
 #include <tarn/sync.h>
 
+#include "expect.h"
+
 #define LEASE_MS 20000u /* nothing here takes so long */
 #define PARTIES  16u
 #define BYTES    65536u
-
-#define GIVES(call, wanted)                                                                       \
-	do {                                                                                      \
-		int gives_ = (call);                                                              \
-		if (gives_ != (wanted))                                                           \
-			errx(1, "%s:%d: %s gives %d (%s), not %d: %s", __FILE__, __LINE__, #call, \
-			     gives_, tarn_error_name(gives_), (wanted),                           \
-			     gives_ < 0 ? tarn_last_error_text() : "");                           \
-	} while (0)
-#define HOLDS(condition)                                                              \
-	do {                                                                          \
-		if (!(condition))                                                     \
-			errx(1, "%s:%d: not so: %s", __FILE__, __LINE__, #condition); \
-	} while (0)
 
 static struct tarn_session *session;
 static struct tarn_region *region;
