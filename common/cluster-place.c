@@ -16,12 +16,13 @@
 #include "cluster-map.h"
 #include "err.h"
 #include "layout.h"
+#include "shard.h"
 
 #define FRACTION 24u /* bits of a logarithm behind the point */
 
 uint32_t cluster_map_shard(const struct cluster_map *map, const void *key, size_t bytes)
 {
-	return (uint32_t)(layout_hash_key(key, bytes, map->seed).low >> 4) & (map->shards - 1);
+	return shard_of(layout_hash_key(key, bytes, map->seed), map->shards);
 }
 
 /* -log2(x / 2^64) in units of 2^-FRACTION, rounded up: 1 to 64 << FRACTION. */
