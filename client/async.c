@@ -250,18 +250,27 @@ TARN_API int tarn_session_poll(struct tarn_session *session,
 
 #define AGAIN_NS 10000000u /* between two looks at a session without a connection */
 
+/* That there is no connection yet is no failure of the call that waits. */
+static int try_aside(struct tarn_session *s, uint64_t timeout_ns)
+{
+	bool aside = err_aside(true);
+	int ret = session_reconnect_try(s, timeout_ns);
+
+	err_aside(aside);
+	return ret;
+}
+
 /* One step of waiting. */
 static void wait_once(struct tarn_session *s, uint64_t until_ns)
 {
 	if (engine_turn(s->engine))
 		return;
 	if (s->lost && !engine_busy(s->engine)) {
-		uint64_t now = session_now(s);
+		uint64_t now = session_now(s), left = until_ns - now;
 
 		/* with less time left a try says nothing */
 		if (now + SESSION_TRY_NS / 4 < until_ns &&
-		    session_reconnect_try(s, until_ns - now < SESSION_TRY_NS ? until_ns - now
-									     : SESSION_TRY_NS) == 0)
+		    try_aside(s, left < SESSION_TRY_NS ? left : SESSION_TRY_NS) == 0)
 			return;
 		if (until_ns > now + AGAIN_NS)
 			until_ns = now + AGAIN_NS;

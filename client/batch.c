@@ -127,7 +127,7 @@ static int run(struct batch *b)
 	b->progress_ns = session_now(s);
 	while (ret == 0 && b->ended < b->count) {
 		begin_some(b);
-		if (engine_turn(s->engine) || b->ended == b->count)
+		if (engine_turn_loud(s->engine) || b->ended == b->count)
 			continue;
 		if (!b->given_up)
 			look_at_time(b);

@@ -156,6 +156,8 @@ void engine_op_end(struct engine *e, struct op *op)
 
 void engine_refuse(struct engine *e, struct op *op, int status)
 {
+	bool aside = err_aside(true);
+
 	if (op->state == OP_QUEUED) {
 		TAILQ_REMOVE(&e->queued, op, link);
 	} else {
@@ -164,6 +166,7 @@ void engine_refuse(struct engine *e, struct op *op, int status)
 	}
 	op->completion.status = op->control ? region_control_refuse(op->control, status) : status;
 	engine_op_end(e, op);
+	err_aside(aside);
 }
 
 static bool waits(const struct op *op)

@@ -282,11 +282,27 @@ static void lane_end(struct engine *e, struct lane *lane)
 	}
 }
 
+/* Does engine_run() wait for it? */
+static bool is_calls_own(const struct engine *e, const struct lane *lane)
+{
+	return !lane->op && !lane->group && lane != &e->process;
+}
+
+/* What a blocking call waits for speaks for it: its text is the thread's. That of others is aside. */
+static int step_own(struct lane *lane)
+{
+	bool aside = err_aside(lane->aside);
+	int ret = lane->task->step(lane->task);
+
+	err_aside(aside);
+	return ret;
+}
+
 static void lane_step(struct engine *e, struct lane *lane)
 {
 	struct task *task = lane->task;
 
-	if (task->step(task)) {
+	if (is_calls_own(e, lane) ? step_own(lane) : task->step(task)) {
 		lane_end(e, lane);
 	} else if (task->wake_ns) {
 		lane->state = LANE_SLEEPS;
@@ -411,6 +427,14 @@ static void fail_waiting(struct engine *e)
 
 bool engine_turn(struct engine *e)
 {
+	bool aside = err_aside(true), moved = engine_turn_loud(e);
+
+	err_aside(aside);
+	return moved;
+}
+
+bool engine_turn_loud(struct engine *e)
+{
 	struct tarn_session *s = e->session;
 	bool moved = false;
 	uint64_t now;
@@ -444,6 +468,9 @@ int engine_run(struct engine *e, struct task *task)
 {
 	struct lane lane = {.engine = e};
 
+	/* only to know it */
+	lane.aside = err_aside(true);
+	err_aside(lane.aside);
 	e->session->work_limit_ns = task->limit_ns;
 	lane_start(e, &lane, task);
 	while (lane.state != LANE_ENDED)
@@ -468,11 +495,14 @@ int engine_process_end(struct engine *e)
 
 void engine_abandon(struct engine *e)
 {
+	bool aside = err_aside(true);
+
 	while (engine_busy(e)) {
 		fail_waiting(e);
 		wake(e, 0, true);
 		step_ready(e);
 	}
+	err_aside(aside);
 }
 
 void engine_stop(struct engine *e)

@@ -111,6 +111,7 @@ struct lane {
 	struct group *group; /* instead of the three above; likewise */
 	struct ping ping;
 	struct region_task region;
+	bool aside; /* engine_run()'s: was the text of its caller so (err_aside())? */
 	/* the quiescence count when it began, or when it last owed nothing */
 	uint64_t since;
 	enum { LANE_FREE, LANE_READY, LANE_WAITS, LANE_SLEEPS, LANE_ENDED } state;
@@ -211,8 +212,13 @@ int async_begin(struct tarn_session *session, const struct op *asked, const stru
 
 /* ---- turns ---- */
 
-/* One turn. True: something has moved, so another one may be of use at once. */
+/*
+ * One turn. True: something has moved, so another one may be of use at once. What operations say of their failures
+ * is not left as the thread's text (err_aside()): completions have none, and the caller may be another operation.
+ */
 bool engine_turn(struct engine *engine);
+/* The same, but it is left: of a batch whose items are about all that is under way. */
+bool engine_turn_loud(struct engine *engine);
 /* When to look again if no completion comes: a time of the session's clock, or UINT64_MAX. */
 uint64_t engine_due(const struct engine *engine);
 /* Sleeps until something may go on, at most until then. */

@@ -213,7 +213,7 @@ int session_process(struct tarn_session *s)
 /* What housekeeping found no time for. The call's own text is still to be read by the caller. */
 static void process_wanted(struct tarn_session *s)
 {
-	char text[ERR_TEXT_BYTES];
+	bool aside;
 
 	atomic_store_explicit(&s->wanted, 0, memory_order_relaxed);
 	if (s->lost)
@@ -222,9 +222,9 @@ static void process_wanted(struct tarn_session *s)
 		engine_process(s->engine);
 		return;
 	}
-	strcpy(text, err_text());
+	aside = err_aside(true);
 	session_process(s);
-	err_set(0, "%s", text);
+	err_aside(aside);
 }
 
 void session_leave(struct tarn_session *s)

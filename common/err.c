@@ -13,7 +13,9 @@
 
 #include "err.h"
 
-static _Thread_local char text[ERR_TEXT_BYTES];
+/* The second one is used while it is aside. */
+static _Thread_local char texts[2][ERR_TEXT_BYTES];
+static _Thread_local bool is_aside;
 
 int err_set(int code, const char *fmt, ...)
 {
@@ -26,19 +28,27 @@ int err_set(int code, const char *fmt, ...)
 	if (vsnprintf(next, sizeof(next), fmt, args) < 0)
 		next[0] = '\0';
 	va_end(args);
-	memcpy(text, next, strlen(next) + 1);
+	memcpy(texts[is_aside], next, strlen(next) + 1);
 	errno = saved_errno;
 	return code;
 }
 
 const char *err_text(void)
 {
-	return text;
+	return texts[is_aside];
 }
 
 void err_clear(void)
 {
-	text[0] = '\0';
+	texts[is_aside][0] = '\0';
+}
+
+bool err_aside(bool aside)
+{
+	bool before = is_aside;
+
+	is_aside = aside;
+	return before;
 }
 
 static int positive(int code)

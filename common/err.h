@@ -9,6 +9,8 @@
  */
 #pragma once
 
+#include <stdbool.h>
+
 /* Size of a thread's text with its final 0; longer ones are cut. */
 #define ERR_TEXT_BYTES 512
 
@@ -19,6 +21,12 @@ int err_set(int code, const char *fmt, ...) __attribute__((format(printf, 2, 3))
 const char *err_text(void);
 
 void err_clear(void);
+
+/*
+ * While it is aside, err_set(), err_text() and err_clear() use another text: this thread's last one stays. For what is
+ * done beside the call that the thread is in, which may fail without that call. Returns how it was before, to be put back.
+ */
+bool err_aside(bool aside);
 
 /* A sentence for a code, negative as returned or positive. Static text, never NULL. */
 const char *err_string(int code);

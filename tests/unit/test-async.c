@@ -941,6 +941,41 @@ static void test_long_batch(void **state)
 	session_free(s);
 }
 
+/* A call's text is its own, though others that fail were driven with it, and stays until the next call that fails. */
+static void test_texts(void **state)
+{
+	static const char expected[] = "the key holds a value of 5 bytes, not a counter";
+	struct fixture *f = *state;
+	struct tarn_session *s = fixture_session(f, TARN_NO_THREAD);
+	size_t too_many = s->geometry.max_value_bytes + 1;
+	uint8_t *large = calloc(1, too_many);
+	char buffer[8];
+
+	assert_int_equal(tarn_put(s, "k", 1, "value", 5, NULL, NULL), 0);
+	/* one that fails when it begins, one when it is answered: nobody answers here */
+	assert_int_equal(tarn_put_async(s, "large", 5, large, too_many, NULL, NULL, NULL), 0);
+	assert_int_equal(tarn_session_ping_async(s, NULL, NULL), 0);
+	assert_int_equal(tarn_add(s, "k", 1, 1, NULL), -TARN_ETYPE);
+	assert_string_equal(tarn_last_error_text(), expected);
+	while (tarn_session_wait(s, 10000) > 0) {
+		struct tarn_completion c;
+
+		assert_int_equal(tarn_session_poll(s, &c, 1, NULL), 1);
+		assert_true(c.status < 0);
+	}
+	/* that was a call which failed: there was nothing to wait for any more */
+	assert_int_equal(tarn_add(s, "k", 1, 1, NULL), -TARN_ETYPE);
+	assert_int_equal(tarn_session_ping_async(s, NULL, NULL), 0);
+	assert_int_equal(tarn_session_wait(s, 10000), 1);
+	assert_int_equal(tarn_session_poll(s, NULL, 0, NULL), 0);
+	assert_string_equal(tarn_last_error_text(), expected);
+	assert_int_equal(tarn_session_ping_async(s, NULL, NULL), 0);
+	assert_int_equal(tarn_get(s, "k", 1, buffer, sizeof(buffer), NULL), 0);
+	assert_string_equal(tarn_last_error_text(), expected);
+	free(large);
+	session_free(s);
+}
+
 #define TEST(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
 
 int main(void)
@@ -953,6 +988,7 @@ int main(void)
 		TEST(test_close),      TEST(test_descriptor),  TEST(test_arguments),
 		TEST(test_full),       TEST(test_adds_unsent), TEST(test_wait),
 		TEST(test_long_batch), TEST(test_width),       TEST(test_cancel_asleep),
+		TEST(test_texts),
 	};
 
 	return cmocka_run_group_tests_name("async", tests, NULL, NULL);

@@ -32,6 +32,20 @@ static void test_set(void **state)
 	assert_string_equal(err_text(), "");
 }
 
+/* What is said aside does not reach the text that was there, and is not left either. */
+static void test_aside(void **state)
+{
+	(void)state;
+	err_set(-EPIPE, "of the call");
+	assert_false(err_aside(true));
+	assert_int_equal(err_set(-ENOMEM, "beside %s", "it"), -ENOMEM);
+	assert_string_equal(err_text(), "beside it");
+	assert_true(err_aside(true));
+	err_clear();
+	assert_true(err_aside(false));
+	assert_string_equal(err_text(), "of the call");
+}
+
 static void test_long(void **state)
 {
 	char longer[2 * ERR_TEXT_BYTES];
@@ -121,7 +135,8 @@ static void test_unknown_codes(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_set),	     cmocka_unit_test(test_long),
+		cmocka_unit_test(test_set),	     cmocka_unit_test(test_aside),
+		cmocka_unit_test(test_long),
 		cmocka_unit_test(test_threads),	     cmocka_unit_test(test_all_codes),
 		cmocka_unit_test(test_system_codes), cmocka_unit_test(test_unknown_codes),
 	};
