@@ -472,6 +472,9 @@ struct task *region_control_task(struct region_control *c)
 void region_control_cut(struct region_control *c)
 {
 	c->cut = true;
+	/* what it takes back has a time of its own, also when it is cancelled again */
+	if (stages[c->stage].last)
+		return;
 	c->limit_ns = 0;
 	region_task_cut(&c->attach);
 }

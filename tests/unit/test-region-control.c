@@ -631,6 +631,33 @@ static void test_cancel(void **state)
 	assert_int_equal(daemon_.asked[WIRE_REGION_CLOSE], 0);
 }
 
+/* Cancelled again while the daemon is told to close it, which waits behind another question: it is told all the same. */
+static void test_cancel_twice(void **state)
+{
+	static const struct line lines[] = {Q(OPEN, .how = SILENT), Q(STAT, .how = SILENT)};
+	struct found f = {.info = {.size = sizeof(f.info)}}, g = f;
+	struct test *t = *state;
+	uint64_t op, other;
+
+	answers(lines, 2);
+	assert_int_equal(call_async(t, OPEN, &f, NULL, &op), 0);
+	assert_int_equal(call_async(t, STAT, &g, NULL, &other), 0);
+	while (daemon_.next == 0)
+		assert_int_equal(tarn_session_poll(t->s, NULL, 0, NULL), 0);
+	for (unsigned i = 0; i < 3; i++) {
+		assert_int_equal(tarn_cancel(t->s, op), 0);
+		assert_int_equal(tarn_session_poll(t->s, NULL, 0, NULL), 0);
+	}
+	/* the other one has the daemon's ear now */
+	assert_int_equal(daemon_.asked[WIRE_REGION_STAT], 1);
+	assert_int_equal(daemon_.asked[WIRE_REGION_CLOSE], 0);
+	assert_int_equal(tarn_cancel(t->s, other), 0);
+	assert_int_equal(wait_one(t).status, -TARN_ECANCELED);
+	assert_int_equal(wait_one(t).status, -TARN_ECANCELED);
+	assert_int_equal(daemon_.asked[WIRE_REGION_CLOSE], 1);
+	assert_true(!f.region && LIST_EMPTY(&t->s->regions));
+}
+
 /* Behind another question it has not been asked for yet. */
 static void test_cancel_queued(void **state)
 {
@@ -740,6 +767,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_away, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_cancel, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_cancel_queued, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_cancel_twice, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_many_open, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_beside_blocking, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_arguments, setup, teardown),
