@@ -30,7 +30,9 @@ struct tarn_barrier {
 	struct barrier_memory *memory; /* as last read */
 	/* the call under way */
 	unsigned tries;
+	uint64_t own; /* the party's word, as it was opened */
 	uint64_t *ret_round;
+	struct tarn_barrier **ret_barrier;
 };
 
 static struct tarn_barrier *barrier_of(struct sync_call *call)
@@ -54,7 +56,10 @@ uint64_t tarn_barrier_bytes(uint32_t parties)
 	return parties && parties <= TARN_BARRIER_PARTIES_MAX ? bytes_of(parties) : 0;
 }
 
-int tarn_barrier_init(struct tarn_region *region, uint64_t offset, uint32_t parties)
+/* ---- making ---------------------------------------------------------------------------------- */
+
+int barrier_init_begin(struct sync_init *init, struct tarn_region *region, uint64_t offset,
+		       uint32_t parties)
 {
 	int ret;
 
@@ -62,10 +67,21 @@ int tarn_barrier_init(struct tarn_region *region, uint64_t offset, uint32_t part
 		return err_set(-EINVAL, "parties is %u: must be 1 to %u", parties,
 			       TARN_BARRIER_PARTIES_MAX);
 	ret = sync_check_place(region, offset, bytes_of(parties));
-	if (ret < 0)
-		return ret;
-	return sync_init(region, offset, sizeof(struct barrier_memory), SYNC_BARRIER, parties);
+	if (ret == 0)
+		sync_init_begin(init, region, offset, sizeof(struct barrier_memory), SYNC_BARRIER,
+				parties);
+	return ret;
 }
+
+int tarn_barrier_init(struct tarn_region *region, uint64_t offset, uint32_t parties)
+{
+	struct sync_init init;
+	int ret = barrier_init_begin(&init, region, offset, parties);
+
+	return ret < 0 ? ret : sync_run(&init.call);
+}
+
+/* ---- opening --------------------------------------------------------------------------------- */
 
 /*
  * What was read with `status`. 1: all have arrived in this party's round. 0: not yet. While a party has not gone on, no
@@ -93,60 +109,97 @@ static int all_arrived(const struct tarn_barrier *b, int status)
 	return all;
 }
 
-/* What a party of this number has done before, perhaps in another process. */
-static int resume(struct tarn_barrier *b)
+static enum sync_want look(struct sync_call *call, sync_handler *seen)
 {
-	uint64_t own;
-	struct tarn_region *region = b->call.region;
-	int ret = tarn_region_read(region, b->offset + bytes_of(b->party), &own, 8);
+	struct tarn_barrier *b = barrier_of(call);
+
+	call->ops[0] = sync_op_read(b->offset, b->memory, bytes_of(b->parties));
+	return sync_access(call, 1, seen);
+}
+
+static enum sync_want open_seen(struct sync_call *call)
+{
+	struct tarn_barrier *b = barrier_of(call);
+	int ret = all_arrived(b, call->status);
 
 	if (ret < 0)
-		return ret;
-	b->round = own;
-	ret = all_arrived(b, tarn_region_read(region, b->offset, b->memory, bytes_of(b->parties)));
+		return sync_end(call, ret);
 	b->waiting = ret == 0;
-	return ret < 0 ? ret : 0;
+	*b->ret_barrier = b;
+	return sync_open_end(call);
+}
+
+/* What a party of this number has done before, perhaps in another process. */
+static enum sync_want own_read(struct sync_call *call)
+{
+	struct tarn_barrier *b = barrier_of(call);
+
+	if (call->status < 0)
+		return sync_end(call, call->status);
+	b->round = b->own;
+	return look(call, open_seen);
+}
+
+static int take_parties(struct tarn_barrier *b, uint64_t parties)
+{
+	if (!parties || parties > TARN_BARRIER_PARTIES_MAX)
+		return err_set(-TARN_ECORRUPT, "the barrier has %llu parties: damaged",
+			       (unsigned long long)parties);
+	if (b->party >= parties)
+		return err_set(-EINVAL, "party is %u: must be 0 to %llu", b->party,
+			       (unsigned long long)parties - 1);
+	b->parties = (uint32_t)parties;
+	return sync_check_place(b->call.region, b->offset, bytes_of(parties));
+}
+
+static enum sync_want opened(struct sync_call *call)
+{
+	struct tarn_barrier *b = barrier_of(call);
+	uint64_t parties;
+	enum sync_kind kind;
+	int ret = sync_opened(call, b->offset, &kind, &parties);
+
+	if (ret == 0 && kind != SYNC_BARRIER)
+		ret = sync_wrong_kind(kind, "a barrier");
+	if (ret == 0)
+		ret = take_parties(b, parties);
+	if (ret < 0)
+		return sync_end(call, ret);
+	b->memory = malloc(bytes_of(parties));
+	if (!b->memory)
+		return sync_end(call, err_set(-ENOMEM, "no memory for a barrier"));
+	call->ops[0] = sync_op_read(b->offset + bytes_of(b->party), &b->own, 8);
+	return sync_access(call, 1, own_read);
+}
+
+int barrier_open_begin(struct tarn_region *region, uint64_t offset, uint32_t party,
+		       struct tarn_barrier **ret_barrier, struct sync_call **ret_call)
+{
+	struct tarn_barrier *b;
+	int ret = sync_check_place(region, offset, sizeof(struct barrier_memory));
+
+	if (ret == 0 && !ret_barrier)
+		ret = err_set(-EINVAL, "ret_barrier must not be NULL");
+	if (ret < 0)
+		return ret;
+	b = calloc(1, sizeof(*b));
+	if (!b)
+		return err_set(-ENOMEM, "no memory for a barrier");
+	b->offset = offset;
+	b->party = party;
+	b->ret_barrier = ret_barrier;
+	sync_open_begin(&b->call, region, offset, barrier_free, opened);
+	*ret_call = &b->call;
+	return 0;
 }
 
 int tarn_barrier_open(struct tarn_region *region, uint64_t offset, uint32_t party,
 		      struct tarn_barrier **ret_barrier)
 {
-	struct tarn_barrier known = {.offset = offset, .party = party}, *b;
-	uint64_t parties;
-	enum sync_kind kind;
-	int ret = sync_check_place(region, offset, sizeof(struct barrier_memory));
+	struct sync_call *call;
+	int ret = barrier_open_begin(region, offset, party, ret_barrier, &call);
 
-	if (ret == 0 && !ret_barrier)
-		ret = err_set(-EINVAL, "ret_barrier must not be NULL");
-	if (ret == 0)
-		ret = sync_open(region, offset, &kind, &parties);
-	if (ret < 0)
-		return ret;
-	if (kind != SYNC_BARRIER)
-		return sync_wrong_kind(kind, "a barrier");
-	if (!parties || parties > TARN_BARRIER_PARTIES_MAX)
-		return err_set(-TARN_ECORRUPT, "the barrier has %llu parties: damaged",
-			       (unsigned long long)parties);
-	if (party >= parties)
-		return err_set(-EINVAL, "party is %u: must be 0 to %llu", party,
-			       (unsigned long long)parties - 1);
-	ret = sync_check_place(region, offset, bytes_of(parties));
-	if (ret < 0)
-		return ret;
-	known.call.region = region;
-	known.call.free = barrier_free;
-	known.parties = (uint32_t)parties;
-	known.memory = malloc(bytes_of(parties));
-	b = malloc(sizeof(*b));
-	ret = b && known.memory ? resume(&known) : err_set(-ENOMEM, "no memory for a barrier");
-	if (ret < 0) {
-		free(known.memory);
-		free(b);
-		return ret;
-	}
-	*b = known;
-	*ret_barrier = b;
-	return 0;
+	return ret < 0 ? ret : sync_open_run(call);
 }
 
 void tarn_barrier_close(struct tarn_barrier *barrier)
@@ -158,14 +211,6 @@ void tarn_barrier_close(struct tarn_barrier *barrier)
 /* ---- wait ------------------------------------------------------------------------------------ */
 
 static sync_handler wait_seen, arrive_tried, arrived_seen;
-
-static enum sync_want look(struct sync_call *call, sync_handler *seen)
-{
-	struct tarn_barrier *b = barrier_of(call);
-
-	call->ops[0] = sync_op_read(b->offset, b->memory, bytes_of(b->parties));
-	return sync_access(call, 1, seen);
-}
 
 static enum sync_want wait_look(struct sync_call *call)
 {

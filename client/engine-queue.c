@@ -99,6 +99,9 @@ void engine_submit(struct engine *e, struct op *op)
 	if (op->chained && writes_enter(e, op))
 		return;
 	enqueue(e, op);
+	/* who has no connection has nothing open at the daemon */
+	if (op->control && op->control->call == CONTROL_CLOSE && e->session->lost)
+		engine_refuse(e, op, -TARN_ESESSION);
 }
 
 static void tell(struct engine *e, struct op *op)

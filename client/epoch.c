@@ -29,6 +29,7 @@ struct tarn_epoch {
 	uint64_t number;   /* what to add, or to come to */
 	unsigned ambiguous;
 	uint64_t *ret_value;
+	struct tarn_epoch **ret_epoch;
 };
 
 static struct tarn_epoch *epoch_of(struct sync_call *call)
@@ -41,38 +42,66 @@ static void epoch_free(struct sync_call *call)
 	free(epoch_of(call));
 }
 
-int tarn_epoch_init(struct tarn_region *region, uint64_t offset)
+int epoch_init_begin(struct sync_init *init, struct tarn_region *region, uint64_t offset)
 {
 	int ret = sync_check_place(region, offset, TARN_EPOCH_BYTES);
 
-	return ret < 0 ? ret : sync_init(region, offset, TARN_EPOCH_BYTES, SYNC_EPOCH, 0);
+	if (ret == 0)
+		sync_init_begin(init, region, offset, TARN_EPOCH_BYTES, SYNC_EPOCH, 0);
+	return ret;
 }
 
-int tarn_epoch_open(struct tarn_region *region, uint64_t offset, struct tarn_epoch **ret_epoch)
+int tarn_epoch_init(struct tarn_region *region, uint64_t offset)
 {
+	struct sync_init init;
+	int ret = epoch_init_begin(&init, region, offset);
+
+	return ret < 0 ? ret : sync_run(&init.call);
+}
+
+static enum sync_want opened(struct sync_call *call)
+{
+	struct tarn_epoch *epoch = epoch_of(call);
 	uint64_t parameters;
 	enum sync_kind kind;
+	int ret = sync_opened(call, epoch->offset, &kind, &parameters);
+
+	if (ret == 0 && kind != SYNC_EPOCH)
+		ret = sync_wrong_kind(kind, "an epoch counter");
+	else if (ret == 0 && parameters)
+		ret = err_set(-TARN_ECORRUPT, "the counter's first word is damaged");
+	if (ret < 0)
+		return sync_end(call, ret);
+	*epoch->ret_epoch = epoch;
+	return sync_open_end(call);
+}
+
+int epoch_open_begin(struct tarn_region *region, uint64_t offset, struct tarn_epoch **ret_epoch,
+		     struct sync_call **ret_call)
+{
 	struct tarn_epoch *epoch;
 	int ret = sync_check_place(region, offset, TARN_EPOCH_BYTES);
 
 	if (ret == 0 && !ret_epoch)
 		ret = err_set(-EINVAL, "ret_epoch must not be NULL");
-	if (ret == 0)
-		ret = sync_open(region, offset, &kind, &parameters);
 	if (ret < 0)
 		return ret;
-	if (kind != SYNC_EPOCH)
-		return sync_wrong_kind(kind, "an epoch counter");
-	if (parameters)
-		return err_set(-TARN_ECORRUPT, "the counter's first word is damaged");
 	epoch = calloc(1, sizeof(*epoch));
 	if (!epoch)
 		return err_set(-ENOMEM, "no memory for an epoch counter");
-	epoch->call.region = region;
-	epoch->call.free = epoch_free;
 	epoch->offset = offset;
-	*ret_epoch = epoch;
+	epoch->ret_epoch = ret_epoch;
+	sync_open_begin(&epoch->call, region, offset, epoch_free, opened);
+	*ret_call = &epoch->call;
 	return 0;
+}
+
+int tarn_epoch_open(struct tarn_region *region, uint64_t offset, struct tarn_epoch **ret_epoch)
+{
+	struct sync_call *call;
+	int ret = epoch_open_begin(region, offset, ret_epoch, &call);
+
+	return ret < 0 ? ret : sync_open_run(call);
 }
 
 void tarn_epoch_close(struct tarn_epoch *epoch)

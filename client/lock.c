@@ -48,6 +48,9 @@ struct tarn_lock {
 	unsigned tries;
 	bool ambiguous; /* one of the tries */
 	uint64_t *ret_token;
+	struct tarn_lock **ret_lock;
+	struct lock_memory memory; /* as it was read for ret_info */
+	struct tarn_lock_info *ret_info;
 };
 
 static struct tarn_lock *lock_of(struct sync_call *call)
@@ -65,44 +68,76 @@ static uint64_t make_word(uint64_t token, uint64_t held)
 	return token << 1 | held;
 }
 
-int tarn_lock_init(struct tarn_region *region, uint64_t offset, uint32_t lease_ms)
+/* ---- making and opening ---------------------------------------------------------------------- */
+
+int lock_init_begin(struct sync_init *init, struct tarn_region *region, uint64_t offset,
+		    uint32_t lease_ms)
 {
 	int ret = sync_check_place(region, offset, TARN_LOCK_BYTES);
 
 	if (ret == 0)
 		ret = sync_check_lease(lease_ms);
-	return ret < 0 ? ret : sync_init(region, offset, TARN_LOCK_BYTES, SYNC_LOCK, lease_ms);
+	if (ret == 0)
+		sync_init_begin(init, region, offset, TARN_LOCK_BYTES, SYNC_LOCK, lease_ms);
+	return ret;
 }
 
-int tarn_lock_open(struct tarn_region *region, uint64_t offset, uint64_t owner,
-		   struct tarn_lock **ret_lock)
+int tarn_lock_init(struct tarn_region *region, uint64_t offset, uint32_t lease_ms)
 {
+	struct sync_init init;
+	int ret = lock_init_begin(&init, region, offset, lease_ms);
+
+	return ret < 0 ? ret : sync_run(&init.call);
+}
+
+static enum sync_want opened(struct sync_call *call)
+{
+	struct tarn_lock *lock = lock_of(call);
 	uint64_t lease_ms;
 	enum sync_kind kind;
+	int ret = sync_opened(call, lock->offset, &kind, &lease_ms);
+
+	if (ret == 0 && kind != SYNC_LOCK)
+		ret = sync_wrong_kind(kind, "a lock");
+	else if (ret == 0 &&
+		 (lease_ms < TARN_SYNC_LEASE_MIN_MS || lease_ms > TARN_SYNC_LEASE_MAX_MS))
+		ret = err_set(-TARN_ECORRUPT, "the lock's lease is %llu ms",
+			      (unsigned long long)lease_ms);
+	if (ret < 0)
+		return sync_end(call, ret);
+	lock->lease_ns = lease_ms * 1000000;
+	*lock->ret_lock = lock;
+	return sync_open_end(call);
+}
+
+int lock_open_begin(struct tarn_region *region, uint64_t offset, uint64_t owner,
+		    struct tarn_lock **ret_lock, struct sync_call **ret_call)
+{
 	struct tarn_lock *lock;
 	int ret = sync_check_place(region, offset, TARN_LOCK_BYTES);
 
 	if (ret == 0 && !ret_lock)
 		ret = err_set(-EINVAL, "ret_lock must not be NULL");
-	if (ret == 0)
-		ret = sync_open(region, offset, &kind, &lease_ms);
 	if (ret < 0)
 		return ret;
-	if (kind != SYNC_LOCK)
-		return sync_wrong_kind(kind, "a lock");
-	if (lease_ms < TARN_SYNC_LEASE_MIN_MS || lease_ms > TARN_SYNC_LEASE_MAX_MS)
-		return err_set(-TARN_ECORRUPT, "the lock's lease is %llu ms",
-			       (unsigned long long)lease_ms);
 	lock = calloc(1, sizeof(*lock));
 	if (!lock)
 		return err_set(-ENOMEM, "no memory for a lock");
-	lock->call.region = region;
-	lock->call.free = lock_free;
 	lock->offset = offset;
 	lock->owner = owner;
-	lock->lease_ns = lease_ms * 1000000;
-	*ret_lock = lock;
+	lock->ret_lock = ret_lock;
+	sync_open_begin(&lock->call, region, offset, lock_free, opened);
+	*ret_call = &lock->call;
 	return 0;
+}
+
+int tarn_lock_open(struct tarn_region *region, uint64_t offset, uint64_t owner,
+		   struct tarn_lock **ret_lock)
+{
+	struct sync_call *call;
+	int ret = lock_open_begin(region, offset, owner, ret_lock, &call);
+
+	return ret < 0 ? ret : sync_open_run(call);
 }
 
 void tarn_lock_close(struct tarn_lock *lock)
@@ -420,26 +455,51 @@ uint32_t tarn_lock_left_ms(const struct tarn_lock *lock)
 	return now < until ? (uint32_t)((until - now) / 1000000) : 0;
 }
 
-int tarn_lock_stat(struct tarn_lock *lock, struct tarn_lock_info *ret_info)
+static enum sync_want stat_read(struct sync_call *call)
 {
-	struct tarn_lock_info info = {.lease_ms = 0};
-	struct lock_memory memory;
+	struct tarn_lock *lock = lock_of(call);
+	const struct lock_memory *m = &lock->memory;
+	struct tarn_lock_info info = {.lease_ms = (uint32_t)(lock->lease_ns / 1000000)};
+	int ret = call->status;
+
+	if (ret == 0)
+		ret = check_word(lock, m->word);
+	if (ret < 0)
+		return sync_end(call, ret);
+	info.size = lock->ret_info->size;
+	info.held = m->word & HELD ? 1 : 0;
+	info.token = m->word >> 1;
+	if (info.held && m->owner_token == info.token)
+		info.owner = m->owner;
+	memcpy(lock->ret_info, &info, info.size < sizeof(info) ? info.size : sizeof(info));
+	return sync_end(call, 0);
+}
+
+static enum sync_want stat_look(struct sync_call *call)
+{
+	struct tarn_lock *lock = lock_of(call);
+
+	call->ops[0] = sync_op_read(lock->offset, &lock->memory, sizeof(lock->memory));
+	return sync_access(call, 1, stat_read);
+}
+
+int lock_stat_begin(struct tarn_lock *lock, struct tarn_lock_info *ret_info)
+{
 	int ret = check_lock(lock);
 
 	if (ret == 0 && (!ret_info || ret_info->size < 2 * sizeof(uint32_t)))
 		ret = err_set(-EINVAL, "ret_info must not be NULL, and its size the struct's");
-	if (ret == 0)
-		ret = tarn_region_read(lock->call.region, lock->offset, &memory, sizeof(memory));
-	if (ret == 0)
-		ret = check_word(lock, memory.word);
 	if (ret < 0)
 		return ret;
-	info.size = ret_info->size;
-	info.held = memory.word & HELD ? 1 : 0;
-	info.token = memory.word >> 1;
-	info.lease_ms = (uint32_t)(lock->lease_ns / 1000000);
-	if (info.held && memory.owner_token == info.token)
-		info.owner = memory.owner;
-	memcpy(ret_info, &info, info.size < sizeof(info) ? info.size : sizeof(info));
+	lock->ret_info = ret_info;
+	lock->shown_until_ns = lock->token ? lock->until_ns : 0;
+	sync_begin(&lock->call, stat_look);
 	return 0;
+}
+
+int tarn_lock_stat(struct tarn_lock *lock, struct tarn_lock_info *ret_info)
+{
+	int ret = lock_stat_begin(lock, ret_info);
+
+	return ret < 0 ? ret : sync_run(&lock->call);
 }

@@ -96,6 +96,8 @@ struct tarn_queue {
 	struct receiving r;
 	uint64_t before; /* what a CAS of the slot in front of that of the head has found */
 	bool with_slot;  /* there is one, in call.ops[0] */
+	struct tarn_queue **ret_queue;
+	struct tarn_queue_info *ret_info;
 };
 
 static inline struct tarn_queue *queue_of(struct sync_call *call)

@@ -62,8 +62,8 @@ int queue_check(const struct tarn_queue *queue)
 	return queue ? sync_check_free(&queue->call) : err_set(-EINVAL, "queue must not be NULL");
 }
 
-int tarn_queue_init(struct tarn_region *region, uint64_t offset, uint64_t slots,
-		    uint32_t message_bytes, uint32_t lease_ms, uint32_t flags)
+int queue_init_begin(struct sync_init *init, struct tarn_region *region, uint64_t offset,
+		     uint64_t slots, uint32_t message_bytes, uint32_t lease_ms, uint32_t flags)
 {
 	uint64_t parameters;
 	int ret;
@@ -84,8 +84,18 @@ int tarn_queue_init(struct tarn_region *region, uint64_t offset, uint64_t slots,
 		return ret;
 	parameters = lease_ms | (uint64_t)round_up(message_bytes) / 8 << LEASE_BITS |
 		     (uint64_t)__builtin_ctzll(slots) << (LEASE_BITS + WORDS_BITS);
-	return sync_init(region, offset, sizeof(struct queue_memory),
-			 flags & TARN_QUEUE_SINGLE ? SYNC_QUEUE_SINGLE : SYNC_QUEUE, parameters);
+	sync_init_begin(init, region, offset, sizeof(struct queue_memory),
+			flags & TARN_QUEUE_SINGLE ? SYNC_QUEUE_SINGLE : SYNC_QUEUE, parameters);
+	return 0;
+}
+
+int tarn_queue_init(struct tarn_region *region, uint64_t offset, uint64_t slots,
+		    uint32_t message_bytes, uint32_t lease_ms, uint32_t flags)
+{
+	struct sync_init init;
+	int ret = queue_init_begin(&init, region, offset, slots, message_bytes, lease_ms, flags);
+
+	return ret < 0 ? ret : sync_run(&init.call);
 }
 
 /* What the first word says is checked like an argument. */
@@ -195,12 +205,6 @@ enum sync_want queue_look(struct sync_call *call)
 	return sync_access(call, 1, looked);
 }
 
-static int look_now(struct tarn_queue *q)
-{
-	sync_begin(&q->call, queue_look);
-	return sync_run(&q->call);
-}
-
 /* ---- handles --------------------------------------------------------------------------------- */
 
 static void queue_free(struct sync_call *call)
@@ -209,41 +213,64 @@ static void queue_free(struct sync_call *call)
 	free(queue_of(call));
 }
 
-int tarn_queue_open(struct tarn_region *region, uint64_t offset, struct tarn_queue **ret_queue)
+static enum sync_want open_looked(struct sync_call *call)
 {
-	struct tarn_queue known = {.offset = offset}, *q;
+	struct tarn_queue *q = queue_of(call);
+
+	if (call->status < 0)
+		return sync_end(call, call->status);
+	*q->ret_queue = q;
+	return sync_open_end(call);
+}
+
+static enum sync_want opened(struct sync_call *call)
+{
+	struct tarn_queue *q = queue_of(call);
 	uint64_t parameters;
 	enum sync_kind kind;
+	int ret = sync_opened(call, q->offset, &kind, &parameters);
+
+	if (ret == 0 && kind != SYNC_QUEUE && kind != SYNC_QUEUE_SINGLE)
+		ret = sync_wrong_kind(kind, "a queue");
+	if (ret == 0)
+		ret = take_parameters(q, parameters);
+	if (ret < 0)
+		return sync_end(call, ret);
+	q->single = kind == SYNC_QUEUE_SINGLE;
+	q->slot = malloc(q->stride);
+	if (!q->slot)
+		return sync_end(call, err_set(-ENOMEM, "no memory for a queue"));
+	return sync_sub(call, queue_look, open_looked);
+}
+
+int queue_open_begin(struct tarn_region *region, uint64_t offset, struct tarn_queue **ret_queue,
+		     struct sync_call **ret_call)
+{
+	struct tarn_queue *q;
 	int ret = sync_check_place(region, offset, sizeof(struct queue_memory));
 
 	if (ret == 0 && !ret_queue)
 		ret = err_set(-EINVAL, "ret_queue must not be NULL");
-	if (ret == 0)
-		ret = sync_open(region, offset, &kind, &parameters);
 	if (ret < 0)
 		return ret;
-	if (kind != SYNC_QUEUE && kind != SYNC_QUEUE_SINGLE)
-		return sync_wrong_kind(kind, "a queue");
-	known.call.region = region;
-	known.call.free = queue_free;
-	known.single = kind == SYNC_QUEUE_SINGLE;
-	known.ready = known.unclosed = QUEUE_UNKNOWN;
-	known.pending = known.peeked = known.ambiguous = QUEUE_UNKNOWN;
-	ret = take_parameters(&known, parameters);
-	if (ret == 0)
-		ret = look_now(&known);
-	if (ret < 0)
-		return ret;
-	q = malloc(sizeof(*q));
-	known.slot = malloc(known.stride);
-	if (!q || !known.slot) {
-		free(q);
-		free(known.slot);
+	q = calloc(1, sizeof(*q));
+	if (!q)
 		return err_set(-ENOMEM, "no memory for a queue");
-	}
-	*q = known;
-	*ret_queue = q;
+	q->offset = offset;
+	q->ready = q->unclosed = QUEUE_UNKNOWN;
+	q->pending = q->peeked = q->ambiguous = QUEUE_UNKNOWN;
+	q->ret_queue = ret_queue;
+	sync_open_begin(&q->call, region, offset, queue_free, opened);
+	*ret_call = &q->call;
 	return 0;
+}
+
+int tarn_queue_open(struct tarn_region *region, uint64_t offset, struct tarn_queue **ret_queue)
+{
+	struct sync_call *call;
+	int ret = queue_open_begin(region, offset, ret_queue, &call);
+
+	return ret < 0 ? ret : sync_open_run(call);
 }
 
 void tarn_queue_close(struct tarn_queue *queue)
@@ -252,24 +279,44 @@ void tarn_queue_close(struct tarn_queue *queue)
 		sync_close(&queue->call);
 }
 
-int tarn_queue_stat(struct tarn_queue *queue, struct tarn_queue_info *ret_info)
+static enum sync_want stat_looked(struct sync_call *call)
 {
-	struct tarn_queue_info info = {.flags = 0};
+	struct tarn_queue *q = queue_of(call);
+	struct tarn_queue_info info = {.flags = q->single ? TARN_QUEUE_SINGLE : 0};
+
+	if (call->status < 0)
+		return sync_end(call, call->status);
+	info.size = q->ret_info->size;
+	info.slots = q->slots;
+	info.message_bytes = q->message_bytes;
+	info.lease_ms = (uint32_t)(q->lease_ns / 1000000);
+	info.head = q->head;
+	info.tail = q->tail;
+	memcpy(q->ret_info, &info, info.size < sizeof(info) ? info.size : sizeof(info));
+	return sync_end(call, 0);
+}
+
+static enum sync_want stat_look(struct sync_call *call)
+{
+	return sync_sub(call, queue_look, stat_looked);
+}
+
+int queue_stat_begin(struct tarn_queue *queue, struct tarn_queue_info *ret_info)
+{
 	int ret = queue_check(queue);
 
 	if (ret == 0 && (!ret_info || ret_info->size < 2 * sizeof(uint32_t)))
 		ret = err_set(-EINVAL, "ret_info must not be NULL, and its size the struct's");
-	if (ret == 0)
-		ret = look_now(queue);
 	if (ret < 0)
 		return ret;
-	info.size = ret_info->size;
-	info.flags = queue->single ? TARN_QUEUE_SINGLE : 0;
-	info.slots = queue->slots;
-	info.message_bytes = queue->message_bytes;
-	info.lease_ms = (uint32_t)(queue->lease_ns / 1000000);
-	info.head = queue->head;
-	info.tail = queue->tail;
-	memcpy(ret_info, &info, info.size < sizeof(info) ? info.size : sizeof(info));
+	queue->ret_info = ret_info;
+	sync_begin(&queue->call, stat_look);
 	return 0;
+}
+
+int tarn_queue_stat(struct tarn_queue *queue, struct tarn_queue_info *ret_info)
+{
+	int ret = queue_stat_begin(queue, ret_info);
+
+	return ret < 0 ? ret : sync_run(&queue->call);
 }

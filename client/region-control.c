@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "handle.h"
+
 #define LOOK_MIN_NS 1000000u /* between two looks whether a region is ready */
 #define LOOK_MAX_NS 50000000u
 #define ROUND_BYTES 4096u /* of a region's size, by the daemon */
@@ -375,7 +377,7 @@ static int close_answered(struct region_control *c, int status,
 	/* what came with an answer that nobody waited for any more */
 	if (ops->space_remove)
 		ops->space_remove(c->session->ep, c->region->space);
-	return end(c, err_set(c->result, "%s", c->text));
+	return end(c, c->call == CONTROL_CLOSE ? 0 : err_set(c->result, "%s", c->text));
 }
 
 /* ---- the task -------------------------------------------------------------------------------- */
@@ -481,6 +483,9 @@ void region_control_cut(struct region_control *c)
 
 int region_control_refuse(const struct region_control *c, int status)
 {
+	/* it ends with the connection */
+	if (c->call == CONTROL_CLOSE)
+		return 0;
 	return status == -TARN_ECANCELED && c->begun ? -TARN_ETIMEOUT : status;
 }
 
@@ -492,6 +497,9 @@ void region_control_end(struct region_control *c)
 		return;
 	if (c->region->space)
 		LIST_REMOVE(c->region, link);
-	free(c->region);
+	if (c->call == CONTROL_CLOSE)
+		handle_free(c->region);
+	else
+		free(c->region); /* the application has never had it */
 	c->region = NULL;
 }

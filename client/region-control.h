@@ -32,14 +32,14 @@ struct region_control {
 	struct tarn_session *session;
 
 	/* ---- what is asked for, by region.c; the rest is zero ---- */
-	enum control_stage call;  /* STAT, LIST, CREATE, RESIZE, DESTROY or OPEN */
+	enum control_stage call;  /* STAT, LIST, CREATE, RESIZE, DESTROY, OPEN or CLOSE */
 	enum control_stage stage; /* `call` */
 	char name[WIRE_REGION_NAME_BYTES];
 	uint64_t number;            /* CREATE, RESIZE: bytes; LIST: the last id */
 	bool background;            /* CREATE, RESIZE: begin it, do not wait */
 	bool patient;               /* the limit is from the last progress on */
 	bool blocking;              /* who runs it makes the pauses: pause_ns */
-	struct tarn_region *region; /* OPEN: of no session yet */
+	struct tarn_region *region; /* OPEN: of no session yet; CLOSE */
 	/* the caller's, written at a good end */
 	uint64_t *ret_cursor;
 	struct tarn_region_info *ret_info;

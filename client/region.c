@@ -340,6 +340,16 @@ static bool in_use(const struct tarn_region *region)
 	return false;
 }
 
+/* With the session held: 0, or it can not be closed. */
+static int close_check(const struct tarn_region *region)
+{
+	return in_use(region)
+		       ? err_set(-TARN_EBUSY,
+				 "asynchronous calls on region %s are under way or not picked up",
+				 region->name)
+		       : 0;
+}
+
 TARN_API int tarn_region_close(struct tarn_region *region)
 {
 	struct wire_region_request request = {.call = WIRE_REGION_CLOSE};
@@ -355,11 +365,10 @@ TARN_API int tarn_region_close(struct tarn_region *region)
 	ret = session_hold(s);
 	if (ret < 0)
 		return ret;
-	if (in_use(region)) {
+	ret = close_check(region);
+	if (ret < 0) {
 		session_leave(s);
-		return err_set(-TARN_EBUSY,
-			       "asynchronous calls on region %s are under way or not picked up",
-			       region->name);
+		return ret;
 	}
 	request.handle = region->space;
 	/* also when attaching it had failed half way; what is not heard of ends with the connection */
@@ -372,6 +381,42 @@ TARN_API int tarn_region_close(struct tarn_region *region)
 	handle_free(region);
 	session_leave(s);
 	return 0;
+}
+
+TARN_API int tarn_region_close_async(struct tarn_region *region, const struct tarn_async *async,
+				     uint64_t *ret_op)
+{
+	struct op op = {.kind = TARN_OP_REGION_CONTROL};
+	struct tarn_session *s;
+	int ret;
+
+	if (!region || region->closed)
+		return err_set(-EINVAL, region ? "the region was closed before"
+					       : "region must not be NULL");
+	s = region->session;
+	ret = session_hold(s);
+	if (ret < 0)
+		return ret;
+	ret = close_check(region);
+	session_leave(s);
+	if (ret < 0)
+		return ret;
+	op.control = malloc(sizeof(*op.control));
+	if (!op.control)
+		return err_set(-ENOMEM, "no memory for an asynchronous call");
+	*op.control = (struct region_control){.session = s,
+					      .call = CONTROL_CLOSE,
+					      .stage = CONTROL_CLOSE,
+					      .patient = !async || !async->timeout_ms,
+					      .region = region};
+	/* before: it may end at once */
+	region->closed = true;
+	ret = async_begin(s, &op, async, ret_op);
+	if (ret < 0) {
+		region->closed = false;
+		free(op.control);
+	}
+	return ret;
 }
 
 void region_free_all(struct tarn_session *s)

@@ -8,6 +8,7 @@
  * Next: sync-internal.h, region-task.h, engine.h.
  */
 #include <errno.h>
+#include <stdlib.h>
 
 #include "engine.h"
 #include "err.h"
@@ -192,8 +193,150 @@ static int submit(int ret, struct sync_call *call, struct op *op, const struct t
 	call->busy = true;
 	ret = async_begin(call->region->session, op, async, ret_op);
 	call->busy = ret == 0;
+	if (ret < 0 && call->closed)
+		call->free(call);
 	return ret;
 }
+
+/* ---- making and opening ---- */
+
+static void init_free(struct sync_call *call)
+{
+	free(call);
+}
+
+/* Memory for one; it goes with its completion. NULL: there is none. */
+static struct sync_init *init_create(void)
+{
+	struct sync_init *init = malloc(sizeof(*init));
+
+	if (!init)
+		err_set(-ENOMEM, "no memory for an asynchronous call");
+	return init;
+}
+
+static int submit_init(int ret, struct sync_init *init, const struct tarn_async *async,
+		       uint64_t *ret_op)
+{
+	struct op op = {.lasts = false};
+
+	if (ret < 0) {
+		free(init);
+		return ret;
+	}
+	init->call.free = init_free;
+	init->call.closed = true;
+	return submit(0, &init->call, &op, async, ret_op);
+}
+
+static int submit_open(int ret, struct sync_call *call, const struct tarn_async *async,
+		       uint64_t *ret_op)
+{
+	struct op op = {.lasts = false};
+
+	return submit(ret, call, &op, async, ret_op);
+}
+
+int tarn_lock_init_async(struct tarn_region *region, uint64_t offset, uint32_t lease_ms,
+			 const struct tarn_async *async, uint64_t *ret_op)
+{
+	struct sync_init *init = init_create();
+	int ret = init ? lock_init_begin(init, region, offset, lease_ms) : -ENOMEM;
+
+	return submit_init(ret, init, async, ret_op);
+}
+
+int tarn_queue_init_async(struct tarn_region *region, uint64_t offset, uint64_t slots,
+			  uint32_t message_bytes, uint32_t lease_ms, uint32_t flags,
+			  const struct tarn_async *async, uint64_t *ret_op)
+{
+	struct sync_init *init = init_create();
+	int ret = init ? queue_init_begin(init, region, offset, slots, message_bytes, lease_ms,
+					  flags)
+		       : -ENOMEM;
+
+	return submit_init(ret, init, async, ret_op);
+}
+
+int tarn_barrier_init_async(struct tarn_region *region, uint64_t offset, uint32_t parties,
+			    const struct tarn_async *async, uint64_t *ret_op)
+{
+	struct sync_init *init = init_create();
+	int ret = init ? barrier_init_begin(init, region, offset, parties) : -ENOMEM;
+
+	return submit_init(ret, init, async, ret_op);
+}
+
+int tarn_epoch_init_async(struct tarn_region *region, uint64_t offset,
+			  const struct tarn_async *async, uint64_t *ret_op)
+{
+	struct sync_init *init = init_create();
+	int ret = init ? epoch_init_begin(init, region, offset) : -ENOMEM;
+
+	return submit_init(ret, init, async, ret_op);
+}
+
+int tarn_lock_open_async(struct tarn_region *region, uint64_t offset, uint64_t owner,
+			 struct tarn_lock **ret_lock, const struct tarn_async *async,
+			 uint64_t *ret_op)
+{
+	struct sync_call *call = NULL;
+	int ret = lock_open_begin(region, offset, owner, ret_lock, &call);
+
+	return submit_open(ret, call, async, ret_op);
+}
+
+int tarn_queue_open_async(struct tarn_region *region, uint64_t offset,
+			  struct tarn_queue **ret_queue, const struct tarn_async *async,
+			  uint64_t *ret_op)
+{
+	struct sync_call *call = NULL;
+	int ret = queue_open_begin(region, offset, ret_queue, &call);
+
+	return submit_open(ret, call, async, ret_op);
+}
+
+int tarn_barrier_open_async(struct tarn_region *region, uint64_t offset, uint32_t party,
+			    struct tarn_barrier **ret_barrier, const struct tarn_async *async,
+			    uint64_t *ret_op)
+{
+	struct sync_call *call = NULL;
+	int ret = barrier_open_begin(region, offset, party, ret_barrier, &call);
+
+	return submit_open(ret, call, async, ret_op);
+}
+
+int tarn_epoch_open_async(struct tarn_region *region, uint64_t offset,
+			  struct tarn_epoch **ret_epoch, const struct tarn_async *async,
+			  uint64_t *ret_op)
+{
+	struct sync_call *call = NULL;
+	int ret = epoch_open_begin(region, offset, ret_epoch, &call);
+
+	return submit_open(ret, call, async, ret_op);
+}
+
+/* ---- what is known of them ---- */
+
+int tarn_lock_stat_async(struct tarn_lock *lock, struct tarn_lock_info *ret_info,
+			 const struct tarn_async *async, uint64_t *ret_op)
+{
+	int ret = lock_stat_begin(lock, ret_info);
+	struct op op = {.buffer = ret_info, .bytes = ret == 0 ? ret_info->size : 0};
+
+	return submit(ret, (struct sync_call *)lock, &op, async, ret_op);
+}
+
+int tarn_queue_stat_async(struct tarn_queue *queue, struct tarn_queue_info *ret_info,
+			  const struct tarn_async *async, uint64_t *ret_op)
+{
+	int ret = queue_stat_begin(queue, ret_info);
+	struct op op = {.buffer = ret_info, .bytes = ret == 0 ? ret_info->size : 0};
+
+	return submit(ret, (struct sync_call *)queue, &op, async, ret_op);
+}
+
+/* ---- locks ---- */
 
 int tarn_lock_acquire_async(struct tarn_lock *lock, const struct tarn_async *async,
 			    uint64_t *ret_op)
@@ -221,6 +364,8 @@ int tarn_lock_release_async(struct tarn_lock *lock, const struct tarn_async *asy
 
 	return submit(lock_release_begin(lock), (struct sync_call *)lock, &op, async, ret_op);
 }
+
+/* ---- queues ---- */
 
 int tarn_queue_send_async(struct tarn_queue *queue, const void *data, size_t bytes,
 			  const struct tarn_async *async, uint64_t *ret_op)
@@ -262,6 +407,8 @@ int tarn_queue_consume_async(struct tarn_queue *queue, uint64_t position,
 	return submit(queue_consume_begin(queue, position), (struct sync_call *)queue, &op, async,
 		      ret_op);
 }
+
+/* ---- barriers and epoch counters ---- */
 
 int tarn_barrier_wait_async(struct tarn_barrier *barrier, const struct tarn_async *async,
 			    uint64_t *ret_op)

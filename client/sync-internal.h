@@ -37,12 +37,6 @@ enum sync_kind {
 /* Is there room for `bytes` at the offset, a multiple of 8? */
 int sync_check_place(const struct tarn_region *region, uint64_t offset, uint64_t bytes);
 int sync_check_lease(uint32_t lease_ms);
-/* Makes it; `bytes`: how much of it has to be zeros. Fine if it is there already, with the same parameters. */
-int sync_init(struct tarn_region *region, uint64_t offset, size_t bytes, enum sync_kind kind,
-	      uint64_t parameters);
-/* What it is, and its parameters. */
-int sync_open(struct tarn_region *region, uint64_t offset, enum sync_kind *ret_kind,
-	      uint64_t *ret_parameters);
 /* -TARN_ENOTFOUND or -TARN_ECORRUPT for what was found in place of what was wanted. */
 int sync_wrong_kind(enum sync_kind kind, const char *wanted);
 
@@ -83,7 +77,7 @@ struct sync_call {
 	uint64_t sequence; /* the last notification known of */
 	uint64_t random;
 	bool busy;   /* an asynchronous call on it has not been picked up */
-	bool closed; /* and the handle is freed then */
+	bool closed; /* nobody has the handle (any more, or yet): it is freed then */
 	void (*free)(struct sync_call *call);
 
 	sync_handler *next; /* goes on when it is done, with its status */
@@ -104,6 +98,7 @@ struct sync_call {
 	bool cancelled;
 	const char *what; /* what is waited for, for the error text */
 	uint64_t sleeps;  /* that word, as it was read */
+	uint64_t config;  /* the first word, as it was read to open it */
 
 	/* ---- of sync-async.c ---- */
 	bool asked; /* what is wanted is under way */
@@ -157,8 +152,62 @@ enum sync_want sync_pause(struct sync_call *call, sync_handler *again);
 /* Wakes those who sleep, if call->sleeps (as it was read after the change) says that there are some. Status 0 then. */
 enum sync_want sync_wake(struct sync_call *call, uint64_t sleeps_offset, sync_handler *next);
 
-/* ---- each call, but for who runs it: 0, and it has begun, or an error ---------------------------- */
+/* ---- sync.c: making and opening --------------------------------------------------------------- */
 
+#define SYNC_INIT_WORDS 24u
+
+/* A call without a handle. */
+struct sync_init {
+	struct sync_call call; /* first */
+	uint64_t offset, config;
+	size_t bytes;
+	unsigned tries;
+	bool ambiguous;  /* one of them */
+	uint64_t before; /* the first word, where there is something already */
+	uint64_t words[SYNC_INIT_WORDS]; /* those behind it */
+};
+
+/* To make it; `bytes`: how much of it has to be zeros. Fine if it is there already, with the same parameters. */
+void sync_init_begin(struct sync_init *init, struct tarn_region *region, uint64_t offset,
+		     size_t bytes, enum sync_kind kind, uint64_t parameters);
+/* To open it, with a new handle, which is freed at the end of the call, but for sync_open_end(). */
+void sync_open_begin(struct sync_call *call, struct tarn_region *region, uint64_t offset,
+		     void (*free_handle)(struct sync_call *call), sync_handler *opened);
+/* In `opened`: what it is, and its parameters. */
+int sync_opened(const struct sync_call *call, uint64_t offset, enum sync_kind *ret_kind,
+		uint64_t *ret_parameters);
+/* The caller has the handle now. */
+static inline enum sync_want sync_open_end(struct sync_call *call)
+{
+	call->closed = false;
+	return sync_end(call, 0);
+}
+/* As sync_run(). Blocks. */
+int sync_open_run(struct sync_call *call);
+
+/*
+ * ---- each call, but for who runs it: 0, and it has begun, or an error --------------------------
+ *
+ * Those that open: *ret_call is the new handle's, and theirs is set at a good end.
+ */
+
+int lock_init_begin(struct sync_init *init, struct tarn_region *region, uint64_t offset,
+		    uint32_t lease_ms);
+int queue_init_begin(struct sync_init *init, struct tarn_region *region, uint64_t offset,
+		     uint64_t slots, uint32_t message_bytes, uint32_t lease_ms, uint32_t flags);
+int barrier_init_begin(struct sync_init *init, struct tarn_region *region, uint64_t offset,
+		       uint32_t parties);
+int epoch_init_begin(struct sync_init *init, struct tarn_region *region, uint64_t offset);
+int lock_open_begin(struct tarn_region *region, uint64_t offset, uint64_t owner,
+		    struct tarn_lock **ret_lock, struct sync_call **ret_call);
+int queue_open_begin(struct tarn_region *region, uint64_t offset, struct tarn_queue **ret_queue,
+		     struct sync_call **ret_call);
+int barrier_open_begin(struct tarn_region *region, uint64_t offset, uint32_t party,
+		       struct tarn_barrier **ret_barrier, struct sync_call **ret_call);
+int epoch_open_begin(struct tarn_region *region, uint64_t offset, struct tarn_epoch **ret_epoch,
+		     struct sync_call **ret_call);
+int lock_stat_begin(struct tarn_lock *lock, struct tarn_lock_info *ret_info);
+int queue_stat_begin(struct tarn_queue *queue, struct tarn_queue_info *ret_info);
 int lock_acquire_begin(struct tarn_lock *lock, uint32_t timeout_ms, uint64_t *ret_token);
 int lock_renew_begin(struct tarn_lock *lock, uint64_t *ret_token);
 int lock_release_begin(struct tarn_lock *lock);

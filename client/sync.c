@@ -12,8 +12,6 @@
 
 #include "err.h"
 
-#define INIT_WORDS_MAX 24u
-
 int sync_check_place(const struct tarn_region *region, uint64_t offset, uint64_t bytes)
 {
 	uint64_t room;
@@ -56,48 +54,133 @@ static const char *kind_name(uint64_t config)
 	return names[kind];
 }
 
-int sync_init(struct tarn_region *region, uint64_t offset, size_t bytes, enum sync_kind kind,
-	      uint64_t parameters)
-{
-	uint64_t config = SYNC_MAGIC << 52 | (uint64_t)kind << SYNC_PARAMETERS_BITS | parameters;
-	uint64_t words[INIT_WORDS_MAX], before = 0, used = 0;
-	int ret;
+/* ---- init ------------------------------------------------------------------------------------ */
 
-	/* What is not zero before the first word is was there before. */
-	ret = tarn_region_read(region, offset + 8, words, bytes - 8);
-	for (size_t i = 0; ret == 0 && i < bytes / 8 - 1; i++)
-		used |= words[i];
-	if (ret == 0 && used)
-		ret = tarn_region_read(region, offset, &before, 8);
-	if (ret < 0)
-		return ret;
-	if (used && !before)
-		return err_set(-TARN_EEXISTS,
-			       "there are other data at offset %llu: it must be memory of zeros",
-			       (unsigned long long)offset);
-	/* once more after what is ambiguous: it says the same if the first has worked */
-	for (unsigned i = 0; i < SYNC_TRIES; i++) {
-		ret = tarn_region_cas(region, offset, 0, config, &before);
-		if (ret != -TARN_EAMBIGUOUS)
-			break;
-	}
-	if (ret < 0 || before == 0 || before == config)
-		return ret;
-	return err_set(-TARN_EEXISTS, "at offset %llu is %s%s", (unsigned long long)offset,
-		       kind_name(before),
-		       before >> SYNC_PARAMETERS_BITS == config >> SYNC_PARAMETERS_BITS
-			       ? " with other parameters"
-			       : "");
+static struct sync_init *init_of(struct sync_call *call)
+{
+	return (struct sync_init *)call;
 }
 
-int sync_open(struct tarn_region *region, uint64_t offset, enum sync_kind *ret_kind,
-	      uint64_t *ret_parameters)
-{
-	uint64_t config;
-	int ret = tarn_region_read(region, offset, &config, 8);
+static sync_handler init_looked, init_first, init_tried;
 
-	if (ret < 0)
-		return ret;
+static enum sync_want init_look(struct sync_call *call)
+{
+	struct sync_init *init = init_of(call);
+
+	call->ops[0] = sync_op_read(init->offset + 8, init->words, init->bytes - 8);
+	return sync_access(call, 1, init_looked);
+}
+
+static enum sync_want init_try(struct sync_call *call)
+{
+	struct sync_init *init = init_of(call);
+
+	call->ops[0] = sync_op_cas(init->offset, 0, init->config);
+	return sync_access(call, 1, init_tried);
+}
+
+/* What is not zero before the first word is was there before. */
+static enum sync_want init_looked(struct sync_call *call)
+{
+	struct sync_init *init = init_of(call);
+	uint64_t used = 0;
+
+	if (call->status < 0)
+		return sync_end(call, call->status);
+	for (size_t i = 0; i < init->bytes / 8 - 1; i++)
+		used |= init->words[i];
+	if (!used)
+		return init_try(call);
+	call->ops[0] = sync_op_read(init->offset, &init->before, 8);
+	return sync_access(call, 1, init_first);
+}
+
+static enum sync_want init_first(struct sync_call *call)
+{
+	struct sync_init *init = init_of(call);
+
+	if (call->status < 0)
+		return sync_end(call, call->status);
+	if (init->before)
+		return init_try(call);
+	return sync_end(
+		call, err_set(-TARN_EEXISTS,
+			      "there are other data at offset %llu: it must be memory of zeros",
+			      (unsigned long long)init->offset));
+}
+
+static enum sync_want init_failed(struct sync_init *init, int status)
+{
+	/* once more: it says the same if the first has worked */
+	if (status == -TARN_EAMBIGUOUS) {
+		init->ambiguous = true;
+		if (++init->tries < SYNC_TRIES)
+			return init_try(&init->call);
+	}
+	if (init->ambiguous && status != -TARN_EAMBIGUOUS)
+		status = err_set(-TARN_EAMBIGUOUS,
+				 "what is at offset %llu may have been made or not: init it again",
+				 (unsigned long long)init->offset);
+	return sync_end(&init->call, status);
+}
+
+static enum sync_want init_tried(struct sync_call *call)
+{
+	struct sync_init *init = init_of(call);
+	uint64_t before = call->ops[0].before;
+
+	if (call->status < 0)
+		return init_failed(init, call->status);
+	if (before == 0 || before == init->config)
+		return sync_end(call, 0);
+	return sync_end(call, err_set(-TARN_EEXISTS, "at offset %llu is %s%s",
+				      (unsigned long long)init->offset, kind_name(before),
+				      before >> SYNC_PARAMETERS_BITS ==
+						      init->config >> SYNC_PARAMETERS_BITS
+					      ? " with other parameters"
+					      : ""));
+}
+
+void sync_init_begin(struct sync_init *init, struct tarn_region *region, uint64_t offset,
+		     size_t bytes, enum sync_kind kind, uint64_t parameters)
+{
+	*init = (struct sync_init){
+		.call.region = region,
+		.offset = offset,
+		.bytes = bytes,
+		.config = SYNC_MAGIC << 52 | (uint64_t)kind << SYNC_PARAMETERS_BITS | parameters};
+	sync_begin(&init->call, init_look);
+}
+
+/* ---- open ------------------------------------------------------------------------------------ */
+
+void sync_open_begin(struct sync_call *call, struct tarn_region *region, uint64_t offset,
+		     void (*free_handle)(struct sync_call *call), sync_handler *opened)
+{
+	call->region = region;
+	call->free = free_handle;
+	call->closed = true;
+	sync_begin(call, opened);
+	call->ops[0] = sync_op_read(offset, &call->config, 8);
+	call->want = sync_access(call, 1, opened);
+}
+
+int sync_open_run(struct sync_call *call)
+{
+	int ret = sync_run(call);
+
+	if (call->closed)
+		call->free(call);
+	return ret;
+}
+
+int sync_opened(const struct sync_call *call, uint64_t offset, enum sync_kind *ret_kind,
+		uint64_t *ret_parameters)
+{
+	uint64_t config = call->config;
+
+	if (call->status < 0)
+		return call->status;
 	if (config == 0)
 		return err_set(-TARN_ENOTFOUND, "nothing was made at offset %llu: init it",
 			       (unsigned long long)offset);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Every asynchronous call of tarn/sync.h, by one thread that never waits for one of them but by the session's
+ * Every asynchronous call of tarn/sync.h, and tarn_region_close_async(), by one thread that never waits for one of them but by the session's
  * descriptor, for test-sync.py: many parties in one process, cancels, deadlines, handles that are in use.
  *
  *	sync-calls URI
@@ -62,6 +62,77 @@ static const struct tarn_async *within(uint32_t ms)
 
 	async.timeout_ms = ms;
 	return &async;
+}
+
+/* ---- making and opening ---- */
+
+/* What the blocking calls have made, and the other way round; each refusal as theirs. */
+static void check_made(uint64_t at)
+{
+	struct tarn_lock *lock = NULL, *none = NULL;
+	struct tarn_queue *queue = NULL;
+	struct tarn_barrier *barrier = NULL;
+	struct tarn_epoch *epoch = NULL;
+	struct tarn_lock_info lock_info = {.size = sizeof(lock_info)};
+	struct tarn_queue_info queue_info = {.size = sizeof(queue_info)};
+
+	GIVES(tarn_lock_init_async(NULL, at, LEASE_MS, NULL, NULL), -EINVAL);
+	GIVES(tarn_lock_init_async(region, at, 1, NULL, NULL), -EINVAL);
+	GIVES(tarn_queue_init_async(region, at, 5, 8, LEASE_MS, 0, NULL, NULL), -EINVAL);
+	GIVES(tarn_barrier_init_async(region, at, 0, NULL, NULL), -EINVAL);
+	GIVES(tarn_epoch_init_async(region, BYTES, NULL, NULL), -EINVAL);
+	GIVES(tarn_lock_open_async(region, at, 1, NULL, NULL, NULL), -EINVAL);
+	GIVES(tarn_queue_open_async(region, at, NULL, NULL, NULL), -EINVAL);
+	GIVES(tarn_barrier_open_async(region, at + 4, 0, &barrier, NULL, NULL), -EINVAL);
+	GIVES(tarn_epoch_open_async(NULL, at, &epoch, NULL, NULL), -EINVAL);
+	GIVES(tarn_lock_stat_async(NULL, &lock_info, NULL, NULL), -EINVAL);
+
+	GIVES(tarn_lock_open_async(region, at, 1, &none, NULL, NULL), 0);
+	GIVES(status(), -TARN_ENOTFOUND);
+	GIVES(tarn_lock_init_async(region, at, LEASE_MS, NULL, NULL), 0);
+	GIVES(tarn_region_close(region), -TARN_EBUSY);
+	GIVES(status(), 0);
+	GIVES(tarn_lock_init(region, at, LEASE_MS), 0);
+	GIVES(tarn_lock_init_async(region, at, LEASE_MS + 1, NULL, NULL), 0);
+	GIVES(status(), -TARN_EEXISTS);
+	GIVES(tarn_queue_init_async(region, at + 64, 4, 8, LEASE_MS, 0, NULL, NULL), 0);
+	GIVES(status(), 0);
+	GIVES(tarn_barrier_init_async(region, at + 512, 3, NULL, NULL), 0);
+	GIVES(status(), 0);
+	GIVES(tarn_epoch_init_async(region, at + 1024, NULL, NULL), 0);
+	GIVES(status(), 0);
+
+	/* several at a time; none is what another one opens */
+	GIVES(tarn_lock_open_async(region, at, 7, &lock, NULL, NULL), 0);
+	GIVES(tarn_queue_open_async(region, at + 64, &queue, NULL, NULL), 0);
+	GIVES(tarn_barrier_open_async(region, at + 512, 2, &barrier, NULL, NULL), 0);
+	GIVES(tarn_epoch_open_async(region, at + 1024, &epoch, NULL, NULL), 0);
+	for (unsigned i = 0; i < 4; i++)
+		GIVES(status(), 0);
+	HOLDS(lock && queue && barrier && epoch);
+	GIVES(tarn_lock_open_async(region, at + 64, 1, &none, NULL, NULL), 0);
+	GIVES(status(), -TARN_ETYPE);
+	GIVES(tarn_barrier_open_async(region, at + 512, 3, &barrier, NULL, NULL), 0);
+	GIVES(status(), -EINVAL);
+	HOLDS(!none);
+
+	GIVES(tarn_lock_acquire(lock, 0, NULL), 0);
+	GIVES(tarn_lock_stat_async(lock, &lock_info, NULL, NULL), 0);
+	HOLDS(tarn_lock_left_ms(lock) > 0);
+	GIVES(status(), 0);
+	HOLDS(lock_info.held == 1 && lock_info.owner == 7 && lock_info.lease_ms == LEASE_MS);
+	GIVES(tarn_queue_send(queue, "a", 1, 0), 0);
+	GIVES(tarn_queue_stat_async(queue, &queue_info, NULL, NULL), 0);
+	GIVES(tarn_queue_stat(queue, &queue_info), -TARN_EBUSY);
+	GIVES(status(), 0);
+	HOLDS(queue_info.slots == 4 && queue_info.message_bytes == 8 && queue_info.tail == 1 &&
+	      queue_info.head == 0);
+	GIVES(tarn_barrier_wait(barrier, 0, NULL), -TARN_ETIMEOUT);
+	GIVES(tarn_epoch_raise(epoch, 3), 0);
+	tarn_lock_close(lock);
+	tarn_queue_close(queue);
+	tarn_barrier_close(barrier);
+	tarn_epoch_close(epoch);
 }
 
 /* ---- locks ---- */
@@ -325,6 +396,28 @@ static void check_epoch(uint64_t at)
 
 /* ---- the end ---- */
 
+/* Closed without waiting: it is not there any more for this session, and can be resized. */
+static void check_region_close(void)
+{
+	struct tarn_region *other;
+	struct tarn_completion c;
+	uint64_t word, op;
+	size_t count = 0;
+
+	GIVES(tarn_region_create(session, "other", 4096, 0), 0);
+	GIVES(tarn_region_open(session, "other", 0, &other), 0);
+	GIVES(tarn_region_close_async(other, NULL, &op), 0);
+	GIVES(tarn_region_read(other, 0, &word, 8), -EINVAL);
+	GIVES(tarn_region_close(other), -EINVAL);
+	while (count == 0) {
+		GIVES(tarn_session_wait(session, 60000), 1);
+		HOLDS(tarn_session_poll(session, &c, 1, &count) >= 0);
+	}
+	HOLDS(c.op == op && c.kind == TARN_OP_REGION_CONTROL && c.status == 0);
+	GIVES(tarn_region_resize(session, "other", 8192, 0), 0);
+	GIVES(tarn_region_destroy(session, "other"), 0);
+}
+
 /* What is under way goes with the session; its handles are closed before or behind. */
 static void check_end(uint64_t at)
 {
@@ -353,6 +446,7 @@ int main(int argc, char **argv)
 	GIVES(tarn_session_open(argv[1], &options, &session), 0);
 	GIVES(tarn_region_create(session, "calls", BYTES, 0), 0);
 	GIVES(tarn_region_open(session, "calls", 0, &region), 0);
+	check_made(50000);
 	check_lock(0);
 	check_many_locks(64);
 	check_closed(128);
@@ -361,6 +455,7 @@ int main(int argc, char **argv)
 	check_full(8192);
 	check_barrier(16384);
 	check_epoch(32768);
+	check_region_close();
 	check_end(40000);
 	return 0;
 }

@@ -1240,6 +1240,131 @@ static void test_lock(void **state)
 	assert_int_equal(tarn_region_close(region), 0);
 }
 
+/* One of each kind, in zeros. */
+enum kind { A_LOCK, A_QUEUE, A_BARRIER, AN_EPOCH, KINDS };
+#define PLACE       2048u
+#define PLACE_BYTES 512u
+
+static int make_async(struct tarn_region *region, int kind)
+{
+	switch ((enum kind)kind) {
+	case A_LOCK:
+		return tarn_lock_init_async(region, PLACE, 1000, NULL, NULL);
+	case A_QUEUE:
+		return tarn_queue_init_async(region, PLACE, 4, 8, 1000, 0, NULL, NULL);
+	case A_BARRIER:
+		return tarn_barrier_init_async(region, PLACE, 2, NULL, NULL);
+	case AN_EPOCH:
+	case KINDS:
+		break;
+	}
+	return tarn_epoch_init_async(region, PLACE, NULL, NULL);
+}
+
+union handle {
+	struct tarn_lock *lock;
+	struct tarn_queue *queue;
+	struct tarn_barrier *barrier;
+	struct tarn_epoch *epoch;
+	void *any;
+};
+
+static int open_async(struct tarn_region *region, int kind, union handle *h)
+{
+	switch ((enum kind)kind) {
+	case A_LOCK:
+		return tarn_lock_open_async(region, PLACE, 1, &h->lock, NULL, NULL);
+	case A_QUEUE:
+		return tarn_queue_open_async(region, PLACE, &h->queue, NULL, NULL);
+	case A_BARRIER:
+		return tarn_barrier_open_async(region, PLACE, 1, &h->barrier, NULL, NULL);
+	case AN_EPOCH:
+	case KINDS:
+		break;
+	}
+	return tarn_epoch_open_async(region, PLACE, &h->epoch, NULL, NULL);
+}
+
+/* Status of stat, where there is one; closes it. */
+static int stat_and_close(struct test *t, int kind, union handle h)
+{
+	struct tarn_lock_info lock = {.size = sizeof(lock)};
+	struct tarn_queue_info queue = {.size = sizeof(queue)};
+	uint64_t value;
+	int status = 0;
+
+	if (kind == A_LOCK) {
+		status = lock_call(t, tarn_lock_stat_async(h.lock, &lock, NULL, NULL), &value);
+		assert_int_equal(lock.lease_ms, 1000);
+		tarn_lock_close(h.lock);
+	} else if (kind == A_QUEUE) {
+		status = lock_call(t, tarn_queue_stat_async(h.queue, &queue, NULL, NULL), &value);
+		assert_int_equal(queue.slots, 4);
+		tarn_queue_close(h.queue);
+	} else if (kind == A_BARRIER) {
+		tarn_barrier_close(h.barrier);
+	} else {
+		tarn_epoch_close(h.epoch);
+	}
+	return status;
+}
+
+/* Wherever the connection breaks while one is made, opened or looked at: it is done on the next one. */
+static void test_make_open(void **state)
+{
+	struct tarn_region *region;
+	struct test *t = *state;
+	unsigned broken = 0;
+	uint64_t value;
+
+	t->s->timeout_ns = 60000 * MSEC;
+	assert_int_equal(tarn_region_open(t->s, "a", 0, &region), 0);
+	for (int kind = 0; kind < KINDS; kind++)
+		for (int how = UNSENT; how < HOWS; how++)
+			for (unsigned at = 0; at <= 6; at++) {
+				union handle h = {.any = NULL};
+
+				memset(t->pool.base + PLACE, 0, PLACE_BYTES);
+				arm(t, (enum how)how, at, 0);
+				assert_int_equal(lock_call(t, make_async(region, kind), &value), 0);
+				assert_int_equal(
+					lock_call(t, open_async(region, kind, &h), &value), 0);
+				assert_non_null(h.any);
+				assert_int_equal(stat_and_close(t, kind, h), 0);
+				broken += broke(t);
+			}
+	/* at the least: looked at and made, opened */
+	assert_true(broken >= KINDS * HOWS * 3);
+	arm(t, UNSENT, 0, 0);
+	assert_int_equal(tarn_region_close(region), 0);
+}
+
+/* There is no connection: neither is made nor opened, and the session ends with one that waits. */
+static void test_make_open_lost(void **state)
+{
+	struct tarn_region *region;
+	struct test *t = *state;
+	union handle h = {.any = NULL};
+	uint64_t value;
+
+	assert_int_equal(tarn_region_open(t->s, "a", 0, &region), 0);
+	t->s->timeout_ns = 50 * MSEC;
+	fail_tries(t, UINT32_MAX, -TARN_EUNREACHABLE, SESSION_LATER, 0);
+	lose(t);
+	for (int kind = 0; kind < KINDS; kind++) {
+		assert_int_equal(lock_call(t, make_async(region, kind), &value), -TARN_ESESSION);
+		assert_int_equal(lock_call(t, open_async(region, kind, &h), &value),
+				 -TARN_ESESSION);
+		assert_null(h.any);
+	}
+	assert_int_equal(make_async(region, A_LOCK), 0);
+	assert_int_equal(open_async(region, A_QUEUE, &h), 0);
+	tarn_session_close(t->s);
+	assert_null(h.any);
+	t->fake.fail = 0;
+	open_session(t, 0);
+}
+
 /* There is no connection any more: the call ends, and what it may have done it does not deny. */
 static void test_lock_lost(void **state)
 {
@@ -1517,6 +1642,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_close, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_region, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_lock, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_make_open, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_make_open_lost, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_lock_lost, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_no_connector, setup, teardown),
 		cmocka_unit_test(test_open),

@@ -686,6 +686,74 @@ static void test_cancel_queued(void **state)
 	assert_int_equal(tarn_session_poll(t->s, NULL, 0, NULL), 0);
 }
 
+/* ---- close ----------------------------------------------------------------------------------- */
+
+static struct tarn_region *open_one(struct test *t)
+{
+	struct tarn_region *region = NULL;
+
+	answers(NULL, 0);
+	assert_int_equal(tarn_region_open(t->s, "a", 0, &region), 0);
+	return region;
+}
+
+/* Whatever becomes of the question: it is closed, with status 0, and the daemon is told once. */
+static void test_close(void **state)
+{
+	static const struct line ways[] = {Q(CLOSE), Q(CLOSE, .status = -TARN_ENOREGION),
+					   Q(CLOSE, .how = BREAKS), Q(CLOSE, .how = SILENT)};
+	struct test *t = *state;
+	uint64_t op, word;
+
+	for (unsigned i = 0; i < 5; i++) {
+		struct tarn_region *region = open_one(t);
+
+		/* the last time it is cancelled, with no answer */
+		answers(&ways[i < 4 ? i : 3], 1);
+		assert_int_equal(tarn_region_close_async(region, NULL, &op), 0);
+		assert_int_equal(tarn_region_close_async(region, NULL, NULL), -EINVAL);
+		assert_int_equal(tarn_region_close(region), -EINVAL);
+		assert_int_equal(tarn_region_read(region, 0, &word, 8), -EINVAL);
+		assert_int_equal(tarn_region_bytes(region), 0);
+		if (i == 4) {
+			while (daemon_.next == 0)
+				assert_int_equal(tarn_session_poll(t->s, NULL, 0, NULL), 0);
+			assert_int_equal(tarn_cancel(t->s, op), 0);
+		}
+		assert_int_equal(wait_one(t).status, 0);
+		assert_int_equal(daemon_.asked[WIRE_REGION_CLOSE], 1);
+		assert_true(LIST_EMPTY(&t->s->regions));
+	}
+}
+
+/* With no connection there is nothing to ask; and one that is in use, or can not be begun, stays open. */
+static void test_close_refused(void **state)
+{
+	struct tarn_async wrong = {.size = 1};
+	struct test *t = *state;
+	struct tarn_region *region = open_one(t);
+	struct tarn_completion c;
+	uint64_t word;
+	size_t count = 0;
+
+	assert_int_equal(tarn_region_close_async(NULL, NULL, NULL), -EINVAL);
+	assert_int_equal(tarn_region_close_async(region, &wrong, NULL), -EINVAL);
+	assert_int_equal(tarn_region_read_async(region, 0, &word, 8, NULL, NULL), 0);
+	assert_int_equal(tarn_region_close_async(region, NULL, NULL), -TARN_EBUSY);
+	while (count == 0)
+		assert_true(tarn_session_poll(t->s, &c, 1, &count) >= 0);
+	assert_int_equal(tarn_region_bytes(region), 4096);
+	t->away = t->s->lost = true;
+	assert_int_equal(tarn_region_close_async(region, NULL, NULL), 0);
+	assert_int_equal(tarn_session_poll(t->s, &c, 1, &count), 1);
+	assert_int_equal(c.status, 0);
+	assert_true(LIST_EMPTY(&t->s->regions));
+	t->away = false;
+	/* with the session, before it is picked up */
+	region = open_one(t);
+	assert_int_equal(tarn_region_close_async(region, NULL, NULL), 0);
+}
+
 /* ---- several --------------------------------------------------------------------------------- */
 
 /* Each gets a number of its own; there are TARN_REGION_OPEN_MAX, and 64 calls. */
@@ -768,6 +836,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_cancel, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_cancel_queued, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_cancel_twice, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_close, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_close_refused, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_many_open, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_beside_blocking, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_arguments, setup, teardown),

@@ -273,13 +273,17 @@ TARN_API TARN_MUST_CHECK int tarn_region_wait_async(struct tarn_region *region, 
 
 /**
  * The asynchronous twins of tarn_region_create(), tarn_region_resize(), tarn_region_destroy(), tarn_region_open(),
- * tarn_region_stat() and tarn_region_list(): see there for the arguments, and above for the completion, whose `kind` is
+ * tarn_region_close(), tarn_region_stat() and tarn_region_list(): see there for the arguments, and above for the completion, whose `kind` is
  * TARN_OP_REGION_CONTROL; `status` is what the blocking call would have returned (list: 1 with a region, 0 when there is
  * none left). The name is copied. What is filled in (@ret_region, @ret_info, @cursor) is the library's until the
  * completion was picked up, and is set if the status is not negative.
  *
  * Deadline: async->timeout_ms from now, whatever is going on. 0, or no @async: the session's time limit, which begins
  * again, as that of the blocking call does, as long as the daemon gets on with it.
+ *
+ * tarn_region_close_async(): from the call on the region can not be used any more (-EINVAL), and with its completion it is
+ * gone. The status is 0, also if it was cancelled, its time is over or the connection is lost: the daemon closes then what
+ * it does not hear of with the connection. @region: NULL is -EINVAL; one that is in use is -TARN_EBUSY, and stays open.
  *
  * -TARN_ECANCELED, of a call that was cancelled: nothing was changed, and nothing was opened. -TARN_ETIMEOUT of create,
  * resize and destroy, also of one that was cancelled: it may have been begun, and goes on in the background then;
@@ -310,6 +314,9 @@ TARN_API TARN_MUST_CHECK int tarn_region_open_async(struct tarn_session *session
 						    uint32_t flags, struct tarn_region **ret_region,
 						    const struct tarn_async *async,
 						    uint64_t *ret_op);
+TARN_API TARN_MUST_CHECK int tarn_region_close_async(struct tarn_region *region,
+						     const struct tarn_async *async,
+						     uint64_t *ret_op);
 TARN_API TARN_MUST_CHECK int tarn_region_stat_async(struct tarn_session *session, const char *name,
 						    struct tarn_region_info *ret_info,
 						    const struct tarn_async *async,

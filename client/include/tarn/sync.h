@@ -17,7 +17,7 @@
  *	tarn_..._init() makes one in memory of zeros, as a new region is. Everybody may call it before opening, also
  *	at the same time and again: it is made once, and a second call with the same parameters does nothing.
  *	-TARN_EEXISTS: there is something else, or one with other parameters. To begin anew, destroy the region.
- *	tarn_..._open() gives a handle, or -TARN_ENOTFOUND (nothing was made there), -TARN_ETYPE (something else was).
+ *	tarn_..._open() gives a handle, or -TARN_ENOTFOUND (nothing was made there), -TARN_ETYPE (something else was), -ENOMEM.
  *	A handle belongs to its session: one thread at a time, and is closed before the region is. To close frees it,
  *	and reaches no memory of the region.
  *
@@ -300,14 +300,18 @@ TARN_API TARN_MUST_CHECK int tarn_epoch_wait(struct tarn_epoch *epoch, uint64_t 
  * raise 0); `stamp` is the position of a message that was peeked at. Message and buffer are the library's until the
  * completion was picked up.
  *
+ * Those of open set their handle (@ret_lock and so on), and those of stat fill in *@ret_info, with status 0; both are
+ * the library's until the completion was picked up. A handle that was opened, and whose completion nobody has picked up
+ * when the session is closed, is closed by the caller all the same.
+ *
  * A handle has one call at a time: until it has been picked up, each other one with it is -TARN_EBUSY, but
  * tarn_lock_left_ms(), which tells what is known without it (0 while the lock is acquired or released). A handle that is
  * closed before goes with the completion: cancel the call, or it goes on. Its region can not be closed meanwhile.
  *
  * To cancel ends a call that waits, with -TARN_ECANCELED: nothing was changed (barrier: as after -TARN_ETIMEOUT). What it is
  * just trying comes to its end, and may work; if that waits for a connection, the status is -TARN_ESESSION, -TARN_ETIMEOUT
- * or -TARN_EBUSY, and nothing was changed. A call that does not wait (renew, release, consume, read, add, raise) goes to
- * its end once it has begun; if the daemon does not answer soon then, that may be -TARN_EAMBIGUOUS.
+ * or -TARN_EBUSY, and nothing was changed. A call that does not wait (init, open, stat, renew, release, consume, read, add,
+ * raise) goes to its end once it has begun; if the daemon does not answer soon then, that may be -TARN_EAMBIGUOUS.
  *
  * An access that was not made because the connection was lost is made on the next one, up to the session's time limit
  * after it was begun, as with blocking calls; so an end may come so much later than the deadline.
@@ -316,12 +320,30 @@ TARN_API TARN_MUST_CHECK int tarn_epoch_wait(struct tarn_epoch *epoch, uint64_t 
  * this handle, or 64 calls that wait (acquire, send, receive, peek, the barrier's and the counter's wait; with those
  * of tarn/region.h that may take any time), or TARN_ASYNC_MAX are under way; -TARN_EINUSE; -ENOMEM.
  */
+TARN_API TARN_MUST_CHECK int tarn_lock_init_async(struct tarn_region *region, uint64_t offset,
+						  uint32_t lease_ms,
+						  const struct tarn_async *async, uint64_t *ret_op);
+TARN_API TARN_MUST_CHECK int tarn_lock_open_async(struct tarn_region *region, uint64_t offset,
+						  uint64_t owner, struct tarn_lock **ret_lock,
+						  const struct tarn_async *async, uint64_t *ret_op);
 TARN_API TARN_MUST_CHECK int
 tarn_lock_acquire_async(struct tarn_lock *lock, const struct tarn_async *async, uint64_t *ret_op);
 TARN_API TARN_MUST_CHECK int
 tarn_lock_renew_async(struct tarn_lock *lock, const struct tarn_async *async, uint64_t *ret_op);
 TARN_API TARN_MUST_CHECK int
 tarn_lock_release_async(struct tarn_lock *lock, const struct tarn_async *async, uint64_t *ret_op);
+TARN_API TARN_MUST_CHECK int tarn_lock_stat_async(struct tarn_lock *lock,
+						  struct tarn_lock_info *ret_info,
+						  const struct tarn_async *async, uint64_t *ret_op);
+TARN_API TARN_MUST_CHECK int tarn_queue_init_async(struct tarn_region *region, uint64_t offset,
+						   uint64_t slots, uint32_t message_bytes,
+						   uint32_t lease_ms, uint32_t flags,
+						   const struct tarn_async *async,
+						   uint64_t *ret_op);
+TARN_API TARN_MUST_CHECK int tarn_queue_open_async(struct tarn_region *region, uint64_t offset,
+						   struct tarn_queue **ret_queue,
+						   const struct tarn_async *async,
+						   uint64_t *ret_op);
 TARN_API TARN_MUST_CHECK int tarn_queue_send_async(struct tarn_queue *queue, const void *data,
 						   size_t bytes, const struct tarn_async *async,
 						   uint64_t *ret_op);
@@ -336,9 +358,29 @@ TARN_API TARN_MUST_CHECK int tarn_queue_peek_async(struct tarn_queue *queue, voi
 TARN_API TARN_MUST_CHECK int tarn_queue_consume_async(struct tarn_queue *queue, uint64_t position,
 						      const struct tarn_async *async,
 						      uint64_t *ret_op);
+TARN_API TARN_MUST_CHECK int tarn_queue_stat_async(struct tarn_queue *queue,
+						   struct tarn_queue_info *ret_info,
+						   const struct tarn_async *async,
+						   uint64_t *ret_op);
+TARN_API TARN_MUST_CHECK int tarn_barrier_init_async(struct tarn_region *region, uint64_t offset,
+						     uint32_t parties,
+						     const struct tarn_async *async,
+						     uint64_t *ret_op);
+TARN_API TARN_MUST_CHECK int tarn_barrier_open_async(struct tarn_region *region, uint64_t offset,
+						     uint32_t party,
+						     struct tarn_barrier **ret_barrier,
+						     const struct tarn_async *async,
+						     uint64_t *ret_op);
 TARN_API TARN_MUST_CHECK int tarn_barrier_wait_async(struct tarn_barrier *barrier,
 						     const struct tarn_async *async,
 						     uint64_t *ret_op);
+TARN_API TARN_MUST_CHECK int tarn_epoch_init_async(struct tarn_region *region, uint64_t offset,
+						   const struct tarn_async *async,
+						   uint64_t *ret_op);
+TARN_API TARN_MUST_CHECK int tarn_epoch_open_async(struct tarn_region *region, uint64_t offset,
+						   struct tarn_epoch **ret_epoch,
+						   const struct tarn_async *async,
+						   uint64_t *ret_op);
 TARN_API TARN_MUST_CHECK int
 tarn_epoch_read_async(struct tarn_epoch *epoch, const struct tarn_async *async, uint64_t *ret_op);
 TARN_API TARN_MUST_CHECK int tarn_epoch_add_async(struct tarn_epoch *epoch, uint64_t add,
