@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "config-check.h"
+#include "config-cluster.h"
 #include "err.h"
 #include "http-listen.h"
 #include "layout.h"
@@ -499,6 +500,8 @@ void config_check(const struct config *config, struct config_errors *errors)
 			     config->file);
 	if (config->http.line)
 		http_section_check(config, errors);
+	if (config->cluster.line)
+		config_cluster_check(config, errors);
 	for (size_t i = 0; i < config->listen_count; i++)
 		listen_check(config, &config->listens[i], errors);
 	for (size_t i = 0; i < config->pool_count; i++)

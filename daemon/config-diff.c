@@ -54,7 +54,8 @@ static int add_section(struct config_changes *changes, enum config_section secti
 {
 	struct config_change change = {.section = section,
 				       .action = action,
-				       .restart = section == CONFIG_SECTION_POOL,
+				       .restart = section == CONFIG_SECTION_POOL ||
+						  section == CONFIG_SECTION_CLUSTER,
 				       .line = line,
 				       .from = strdup(from),
 				       .to = strdup(to)};
@@ -198,6 +199,23 @@ static int http_merge(const struct config *running, struct config *next,
 	return add_section(changes, CONFIG_SECTION_HTTP, "", CONFIG_REMOVED, 0, was->listen.text, "");
 }
 
+/* ---- the cluster ---- */
+
+/* A daemon joins a cluster when it starts, and leaves it when it stops. */
+static int cluster_merge(const struct config *running, struct config *next, struct config_changes *changes)
+{
+	const struct config_cluster *was = &running->cluster;
+	struct config_cluster *is = &next->cluster;
+	int rc;
+
+	if (!was->line == !is->line)
+		return keys_merge(CONFIG_SECTION_CLUSTER, "", false, was, is, changes);
+	rc = is->line ? add_section(changes, CONFIG_SECTION_CLUSTER, "", CONFIG_ADDED, is->line, "", is->name.text)
+		      : add_section(changes, CONFIG_SECTION_CLUSTER, "", CONFIG_REMOVED, 0, was->name.text, "");
+	is->line = was->line;
+	return rc < 0 ? rc : keys_keep(CONFIG_SECTION_CLUSTER, was, is);
+}
+
 /* ---- pools ---- */
 
 static struct config_pool *pool_find(const struct config *config, const char *name)
@@ -266,6 +284,8 @@ int config_merge(const struct config *running, struct config *next,
 		rc = listens_merge(running, next, &changes);
 	if (rc == 0)
 		rc = http_merge(running, next, &changes);
+	if (rc == 0)
+		rc = cluster_merge(running, next, &changes);
 	if (rc == 0)
 		rc = pools_merge(running, next, &changes);
 	if (rc < 0) {

@@ -42,6 +42,11 @@ static const struct {
 		 "/v1/events, /healthz and /readyz; see tarn-metrics(7). Nothing can be changed by it. Without this section there is no HTTP: "
 		 "who may connect to the unix socket is the administrator's choice, and a port on loopback would show "
 		 "every user of the host who uses which pool. To have it, take the # away from its header."},
+	[CONFIG_SECTION_CLUSTER] =
+		{"#[cluster]",
+		 "This daemon is a member of a cluster: several daemons that serve one pool, which is cut into shards. "
+		 "Clients name it as in tarn://NODE,NODE/POOL. To be one, take the # away from its header and from name, and "
+		 "from map or etcd_endpoints."},
 	[CONFIG_SECTION_POOL] = {"[pool main]", "A pool of memory: [pool NAME], as many as needed. "
 						"Clients name it as in tarn:PATH?pool=NAME."},
 };
@@ -64,6 +69,7 @@ static const struct {
 } examples[] = {
 	{"address", "10.0.0.1"},
 	{"device", "mlx5_0"},
+	{"etcd_endpoints", "http://10.0.0.1:2379, http://10.0.0.2:2379, http://10.0.0.3:2379"},
 };
 
 static const char *shipped_value(const char *key)
@@ -175,7 +181,7 @@ static void man(void)
 		const struct config_key *keys = config_keys((enum config_section)section, &count);
 
 		printf(".Ss [%s%s]\n", config_section_name((enum config_section)section),
-		       section == CONFIG_SECTION_DAEMON || section == CONFIG_SECTION_HTTP ? "" : " NAME");
+		       section == CONFIG_SECTION_LISTEN || section == CONFIG_SECTION_POOL ? " NAME" : "");
 		roff_sentences(headings[section].text);
 		fputs(".Bl -tag -width Ds\n", stdout);
 		for (size_t i = 0; i < count; i++)

@@ -18,6 +18,7 @@
 #include "err.h"
 #include "http.h"
 #include "listen.h"
+#include "membership.h"
 #include "pool-memory.h"
 #include "registration.h"
 
@@ -201,6 +202,7 @@ void config_check_environment(const struct config *config, struct config_errors 
 		pool_check(config, &config->pools[i], &claims, errors);
 	memlock_check(config, errors);
 	http_check(config, errors);
+	membership_check(config, errors);
 }
 
 void config_notices(const struct config *config, struct config_errors *notices)

@@ -53,6 +53,10 @@ static const struct config_key http_keys[] = {
 #define HTTP_KEY(...) KEY_AT(struct config_http, ANY, __VA_ARGS__)
 #include "config-keys.def"
 };
+static const struct config_key cluster_keys[] = {
+#define CLUSTER_KEY(...) KEY_AT(struct config_cluster, ANY, __VA_ARGS__)
+#include "config-keys.def"
+};
 static const struct config_key pool_keys[] = {
 #define POOL_KEY(...) KEY_AT(struct config_pool, ANY, __VA_ARGS__)
 #include "config-keys.def"
@@ -67,6 +71,7 @@ static const struct {
 	[CONFIG_SECTION_DAEMON] = {"daemon", daemon_keys, COUNT(daemon_keys), false},
 	[CONFIG_SECTION_LISTEN] = {"listen", listen_keys, COUNT(listen_keys), true},
 	[CONFIG_SECTION_HTTP] = {"http", http_keys, COUNT(http_keys), false},
+	[CONFIG_SECTION_CLUSTER] = {"cluster", cluster_keys, COUNT(cluster_keys), false},
 	[CONFIG_SECTION_POOL] = {"pool", pool_keys, COUNT(pool_keys), true},
 };
 
@@ -174,6 +179,8 @@ static unsigned int section_line(const struct config *config, enum config_sectio
 		return config->daemon.line;
 	if (section == CONFIG_SECTION_HTTP)
 		return config->http.line;
+	if (section == CONFIG_SECTION_CLUSTER)
+		return config->cluster.line;
 	if (section == CONFIG_SECTION_LISTEN) {
 		for (size_t i = 0; i < config->listen_count; i++)
 			if (strcmp(config->listens[i].name, name) == 0)
@@ -210,6 +217,10 @@ static void *section_add(struct parser *parser, enum config_section section, con
 		config->http.line = parser->line;
 		return &config->http; /* so has this */
 	}
+	if (section == CONFIG_SECTION_CLUSTER) {
+		config->cluster.line = parser->line;
+		return &config->cluster; /* and this */
+	}
 	if (section == CONFIG_SECTION_LISTEN) {
 		struct config_listen *listen = element_add(
 			(void **)&config->listens, &config->listen_count, sizeof(*config->listens));
@@ -234,14 +245,14 @@ static void *section_add(struct parser *parser, enum config_section section, con
 
 static void section_unknown(struct parser *parser, const char *kind)
 {
-	static const char *const names[] = {"daemon", "listen", "http", "pool"};
+	static const char *const names[] = {"daemon", "listen", "http", "cluster", "pool"};
 	const char *near = config_suggest(kind, names, COUNT(names));
 
 	config_error(
 		parser->errors,
-		"%s:%u: [%s]: unknown section; allowed: [daemon], [listen NAME], [http], [pool NAME]%s%s%s",
+		"%s:%u: [%s]: unknown section; allowed: [daemon], [listen NAME], [http], [cluster], [pool NAME]%s%s%s",
 		parser->file, parser->line, parser->title, near ? "; did you mean [" : "",
-		near ? near : "", near ? strcmp(near, "daemon") == 0 || strcmp(near, "http") == 0 ? "]?" : " NAME]?" : "");
+		near ? near : "", !near ? "" : strcmp(near, "listen") == 0 || strcmp(near, "pool") == 0 ? " NAME]?" : "]?");
 }
 
 /* "pool main" was between the brackets. */
@@ -321,7 +332,7 @@ static int on_key(void *user, const char *section, const char *name, const char 
 			config_error(
 				parser->errors,
 				"%s:%u: %s = %s: stands before the first section: write [daemon], "
-				"[listen NAME], [http] or [pool NAME] above it",
+				"[listen NAME], [http], [cluster] or [pool NAME] above it",
 				parser->file, parser->line, name, text);
 		return 1;
 	}
@@ -455,6 +466,8 @@ static int memory_check(struct config *config)
 
 	if (rc == 0)
 		rc = texts_check(CONFIG_SECTION_HTTP, &config->http);
+	if (rc == 0)
+		rc = texts_check(CONFIG_SECTION_CLUSTER, &config->cluster);
 	for (size_t i = 0; rc == 0 && i < config->listen_count; i++)
 		rc = texts_check(CONFIG_SECTION_LISTEN, &config->listens[i]);
 	for (size_t i = 0; rc == 0 && i < config->pool_count; i++)
@@ -478,6 +491,7 @@ int config_parse(const char *name, const void *bytes, size_t count, struct confi
 	config->file = strdup(name);
 	defaults_fill(CONFIG_SECTION_DAEMON, &config->daemon);
 	defaults_fill(CONFIG_SECTION_HTTP, &config->http);
+	defaults_fill(CONFIG_SECTION_CLUSTER, &config->cluster);
 	if (config->file && ini_parse_stream(read_line, &parser, on_key, &parser) != -2)
 		rc = memory_check(config);
 	if (rc < 0) {
@@ -550,6 +564,7 @@ void config_free(struct config *config)
 		return;
 	config_section_free(CONFIG_SECTION_DAEMON, &config->daemon);
 	config_section_free(CONFIG_SECTION_HTTP, &config->http);
+	config_section_free(CONFIG_SECTION_CLUSTER, &config->cluster);
 	for (size_t i = 0; i < config->listen_count; i++)
 		config_section_free(CONFIG_SECTION_LISTEN, &config->listens[i]);
 	for (size_t i = 0; i < config->pool_count; i++)

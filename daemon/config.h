@@ -31,6 +31,7 @@ enum config_hugepages { CONFIG_HUGEPAGES_REQUIRE, CONFIG_HUGEPAGES_PREFER, CONFI
 enum config_hugepage_size { CONFIG_HUGEPAGE_DEFAULT, CONFIG_HUGEPAGE_2M, CONFIG_HUGEPAGE_1G };
 enum config_mode { CONFIG_MODE_STORE, CONFIG_MODE_CACHE }; /* as enum layout_mode */
 enum config_auth { CONFIG_AUTH_NONE, CONFIG_AUTH_KEY };
+enum config_membership { CONFIG_MEMBERSHIP_STATIC, CONFIG_MEMBERSHIP_ETCD };
 enum config_atomics { CONFIG_ATOMICS_AUTO, CONFIG_ATOMICS_NIC, CONFIG_ATOMICS_CPU };
 /* [listen] mtu: 128 << number, but for the first */
 enum config_mtu { CONFIG_MTU_PATH };
@@ -62,12 +63,18 @@ struct config_http {
 #define HTTP_KEY CONFIG_FIELD
 #include "config-keys.def"
 };
+struct config_cluster {
+	unsigned int line; /* 0: no cluster */
+#define CLUSTER_KEY CONFIG_FIELD
+#include "config-keys.def"
+};
 #undef CONFIG_FIELD
 
 struct config {
 	char *file;
 	struct config_daemon daemon;
 	struct config_http http;
+	struct config_cluster cluster;
 	struct config_listen *listens;
 	size_t listen_count;
 	struct config_pool *pools;
@@ -124,6 +131,7 @@ enum config_section {
 	CONFIG_SECTION_DAEMON,
 	CONFIG_SECTION_LISTEN,
 	CONFIG_SECTION_HTTP,
+	CONFIG_SECTION_CLUSTER,
 	CONFIG_SECTION_POOL,
 	CONFIG_SECTIONS
 };

@@ -205,6 +205,8 @@ void control_config_show(const struct daemon *daemon, json_t *answer)
 			     &config->listens[i], settings);
 	if (config->http.line)
 		section_show(daemon, CONFIG_SECTION_HTTP, "", &config->http, settings);
+	if (config->cluster.line)
+		section_show(daemon, CONFIG_SECTION_CLUSTER, "", &config->cluster, settings);
 	for (size_t i = 0; i < config->pool_count; i++)
 		section_show(daemon, CONFIG_SECTION_POOL, config->pools[i].name, &config->pools[i],
 			     settings);
