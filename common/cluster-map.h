@@ -3,9 +3,9 @@
  * cluster-map.h - the map of a cluster (docs/protocol.md, section 11): a JSON document, checked, as
  * a struct; and which member a shard should have
  *
- * Linked into the command and, later, the daemon; not into the library's base, which has no JSON.
- * No globals, nothing printed, any thread. docs/cluster-map.schema.json describes the document; what
- * a schema can not say is checked here, too.
+ * cluster_map_parse() is in cluster-map-json.c, which is linked into command and daemon alone: the library has no JSON,
+ * and gets the map as cluster-wire.h describes it. No globals, nothing printed, any thread.
+ * docs/cluster-map.schema.json describes the document; what a schema can not say is checked here, too.
  */
 #ifndef TARN_CLUSTER_MAP_H
 #define TARN_CLUSTER_MAP_H
