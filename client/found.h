@@ -11,6 +11,7 @@
 #include "layout.h"
 #include "mutation.h"
 #include "session.h"
+#include "shard.h"
 
 /* ---- bucket pairs ---------------------------------------------------------------------------- */
 
@@ -83,6 +84,18 @@ static inline enum found_headers found_headers(const struct layout_bucket pairs[
 static inline bool found_tombstone_counts(struct layout_hash hash, uint64_t word)
 {
 	return layout_hash_suffix(hash) >> layout_tombstone_depth(word) & 1;
+}
+
+/* ---- shards ---------------------------------------------------------------------------------- */
+
+/* Of a cluster's session: since when this member has the key's shard, by the client's map; 0: it has not. */
+static inline uint64_t found_since(const struct tarn_session *s, struct layout_hash hash,
+				   uint32_t *ret_shard)
+{
+	bool fits = s->geometry.shards && s->geometry.shards == s->since_shards;
+
+	*ret_shard = fits ? shard_of(hash, s->geometry.shards) : 0;
+	return fits ? s->since[*ret_shard] : 0;
 }
 
 /* ---- blocks ---------------------------------------------------------------------------------- */

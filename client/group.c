@@ -117,7 +117,11 @@ static void locate(struct group *g, struct item *item, bool cached)
 {
 	struct tarn_session *s = g->session;
 	uint64_t subtable;
+	uint32_t shard;
 
+	item->state = ITEM_ALONE;
+	if (s->since && !found_since(s, item->hash, &shard))
+		return;
 	if (cached && cache_find(s->cache, item->hash, s->epoch, &item->slot, &item->word)) {
 		if (!take_scratch(g, item))
 			return;
@@ -199,6 +203,10 @@ static void end_found(struct group *g, struct item *item)
 	const struct layout_block *block = (const void *)(g->scratch + item->scratch);
 	struct op *op = item->op;
 
+	if (s->since && layout_slot_state(item->word) == LAYOUT_SLOT_FROZEN) {
+		item->state = ITEM_ALONE;
+		return;
+	}
 	if (found_expired(s, block)) {
 		end(g, item, -TARN_ENOTFOUND);
 		return;
@@ -223,6 +231,15 @@ static void end_found(struct group *g, struct item *item)
 	if (op->kind == TARN_OP_GET)
 		found_copy(s, op->buffer, block);
 	end(g, item, 0);
+}
+
+/* The key is not there. In a cluster that is nothing yet: kv-shard.c. */
+static void end_absent(struct group *g, struct item *item)
+{
+	if (g->session->since)
+		item->state = ITEM_ALONE;
+	else
+		end(g, item, -TARN_ENOTFOUND);
 }
 
 static int match(const struct group *g, const struct item *item)
@@ -285,7 +302,7 @@ static void look_buckets(struct group *g, struct item *item)
 	if (item->moved || item->candidates > 1)
 		item->state = ITEM_ALONE;
 	else if (item->candidates == 0)
-		end(g, item, -TARN_ENOTFOUND);
+		end_absent(g, item);
 	else if (take_scratch(g, item))
 		item->state = ITEM_BLOCK;
 }
@@ -297,7 +314,7 @@ static void look_block(struct group *g, struct item *item)
 	if (found > 0)
 		end_found(g, item);
 	else if (found == 0)
-		end(g, item, -TARN_ENOTFOUND);
+		end_absent(g, item);
 	else
 		item->state = ITEM_ALONE;
 }

@@ -5,7 +5,7 @@
  * All of them are at the same step at the same time, so each step is one post: the buckets of all, then
  * the blocks of all; or, for those with a cached location, slot and block at once. Only what is simple
  * is finished here. The others (a subtable that splits, several candidates, a large value, memory that
- * changed meanwhile, ...) are left alone: an operation of their own (kv.h) begins again with them.
+ * changed meanwhile, in a cluster what the shard's word has to be looked at for, ...) are left alone: an operation of their own (kv.h) begins again with them.
  */
 #ifndef TARN_GROUP_H
 #define TARN_GROUP_H

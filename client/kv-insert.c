@@ -208,9 +208,14 @@ static int begin_insert(struct kv_op *op)
 	return KV_GO_ON;
 }
 
-/* The search has ended without the key. */
+/* The search has ended without the key. Who inserts looks at the shard's word behind that. */
 int kv_absent(struct kv_op *op)
 {
+	bool inserts = op->kind == KV_PUT ? !(op->put_flags & TARN_PUT_IF_STAMP)
+					  : op->kind == KV_ADD && !op->faa_word;
+
+	if (!inserts && !MUTATED(MUTATION_MISSWORD) && kv_shard_owed(op))
+		return kv_shard_look(op, false);
 	switch (op->kind) {
 	case KV_GET:
 	case KV_DELETE:
@@ -251,6 +256,8 @@ int kv_withdraw(struct kv_op *op)
 	if (!op->posted)
 		return kv_post(op, &r, 1);
 	op->posted = false;
+	if (op->shard_unfit)
+		return kv_shard_unfit(op);
 	return kv_restart(op, op->withdraw_backoff);
 }
 
@@ -325,7 +332,7 @@ int kv_insert(struct kv_op *op)
 {
 	const uint64_t *offsets = op->split ? op->old_offsets : op->pair_offsets;
 	struct layout_bucket(*again)[2] = op->split ? op->old_again : op->again;
-	struct fabric_request requests[] = {
+	struct fabric_request requests[4] = {
 		kv_cas(op->own_slot, 0, pending_word(op), &op->seen),
 		fabric_read(offsets[0], again[0], LAYOUT_PAIR_BYTES),
 		fabric_read(offsets[1], again[1], LAYOUT_PAIR_BYTES),
@@ -334,11 +341,14 @@ int kv_insert(struct kv_op *op)
 	if (!op->posted) {
 		op->named = true;
 		op->stranger_count = op->candidate_count;
-		return kv_post(op, requests, 3);
+		return kv_post(op, requests, op->cluster ? kv_shard_add(op, requests, 3) : 3);
 	}
 	op->posted = false;
 	if (op->seen != 0)
 		return kv_restart(op, false);
+	/* S's daemon kills what is pending behind "closing": one of the two sees the other */
+	if (op->cluster && !kv_shard_writable(op))
+		return withdraw(op, false);
 	if (!op->split)
 		return look_for_rivals(op);
 	op->state = KV_REREAD;

@@ -17,6 +17,8 @@
  *
  *	BUCKETS -> SPLIT_ENTRIES -> [SPLIT_OLD] -> SPLIT_NEW -> CANDIDATES, and
  *	INSERT and REREAD_OLD go on to REREAD
+ *
+ * In a cluster a miss, and a frozen slot that was found, go by SHARD (kv-shard.c) to what they mean.
  */
 #ifndef TARN_KV_INTERNAL_H
 #define TARN_KV_INTERNAL_H
@@ -55,6 +57,7 @@ enum kv_state {
 	KV_REREAD_OLD,
 	KV_ADD_FAA,
 	KV_ADD_RPC,
+	KV_SHARD,
 	KV_STATES
 };
 
@@ -160,6 +163,15 @@ struct kv_op {
 	unsigned late;     /* how often it has been waited for the daemon */
 	uint64_t asked_ns; /* when the daemon was asked to split, last; 0: never */
 
+	/* kv-shard.c: the key's shard, of a cluster's pool */
+	bool cluster;
+	bool shard_found;      /* what SHARD goes on with: a frozen slot; else a miss */
+	bool shard_seen;       /* shard_word was read behind what this attempt has read, and fits */
+	bool shard_unfit;      /* it does not: what follows when the pending slot is withdrawn */
+	uint32_t shard;
+	uint64_t since;        /* when the operation began: session->since of it */
+	uint64_t shard_word;
+
 	/* corruption */
 	uint64_t bad_slot, bad_word;
 	unsigned bad_count;
@@ -193,6 +205,8 @@ int kv_restart_late(struct kv_op *op);
 int kv_contradiction(struct kv_op *op);
 /* The buckets have been read: on to the blocks of the candidates, or to what is done without. */
 int kv_collected(struct kv_op *op);
+/* The key's block is op->found. */
+int kv_found(struct kv_op *op);
 /* T1: has too much time passed since the first READ? */
 bool kv_too_old(struct kv_op *op);
 static inline int kv_block_match(const struct kv_op *op, const struct layout_block *block,
@@ -261,6 +275,28 @@ int kv_split_new(struct kv_op *op);
 void kv_split_collect(struct kv_op *op);
 /* May an insert take the empty slot of the new subtable that is in this place? */
 bool kv_split_free(const struct kv_op *op, unsigned pair, unsigned bucket, unsigned slot);
+
+/* ---- kv-shard.c: is the key's shard this member's? ---- */
+/* At the beginning of an operation. */
+void kv_shard_begin(struct kv_op *op);
+/* The session's map says at once that it is not. */
+int kv_shard_elsewhere(struct kv_op *op);
+/* Has the word still to be looked at, before a miss, or a frozen slot that was found, means anything? */
+static inline bool kv_shard_owed(const struct kv_op *op)
+{
+	return __builtin_expect(op->cluster, 0) && !op->shard_seen;
+}
+/* Goes to SHARD. */
+int kv_shard_look(struct kv_op *op, bool found);
+int kv_shard(struct kv_op *op);
+/* Adds the READ of the word to a post with `n` requests that begins with the pending slot's CAS; returns how many there are. */
+unsigned kv_shard_add(struct kv_op *op, struct fabric_request *requests, unsigned n);
+/* The word was read behind the pending slot: may it be committed? */
+bool kv_shard_writable(struct kv_op *op);
+/* The word does not fit: pauses, or ends. */
+int kv_shard_unfit(struct kv_op *op);
+/* Writers of a frozen slot wait: for the shard's hand-over, or for a split. */
+int kv_shard_wait(struct kv_op *op);
 
 /* ---- kv-insert.c ---- */
 int kv_absent(struct kv_op *op);

@@ -12,6 +12,7 @@
 #include "err.h"
 #include "kv-internal.h"
 #include "mutation.h"
+#include "shard.h"
 
 /* So often it is looked whether another operation has brought a page; then less and less. */
 #define CLAIM_LOOK_NS   5000u
@@ -307,7 +308,7 @@ static int update_decided(struct kv_op *op)
 		return kv_end(op, session_over_quota(op->session, LAYOUT_LIMIT_BYTES));
 	/* a frozen slot is about to move: a moment later it is writable elsewhere */
 	if (layout_slot_state(op->word) == LAYOUT_SLOT_FROZEN)
-		return kv_restart(op, true);
+		return kv_shard_wait(op);
 	op->state = KV_UPDATE;
 	return KV_GO_ON;
 }
@@ -393,6 +394,13 @@ static bool same_block(uint64_t a, uint64_t b)
 int kv_add_found(struct kv_op *op)
 {
 	if (op->faa_word) {
+		/* the value has perhaps been copied before the add: then it counts nowhere */
+		if (same_block(op->faa_word, op->word) && op->cluster &&
+		    layout_slot_state(op->word) == LAYOUT_SLOT_FROZEN &&
+		    !shard_word_writable(op->shard_word, op->since))
+			return kv_end(op, err_set(-TARN_EAMBIGUOUS,
+						  "the counter's shard is being handed over: the "
+						  "add may or may not have counted"));
 		if (same_block(op->faa_word, op->word))
 			return kv_end(op, 0);
 		return kv_end(op, err_set(-TARN_ECONFLICT, "the counter was replaced while the add "
@@ -411,10 +419,11 @@ int kv_add_found(struct kv_op *op)
 		return kv_end(op, err_set(-TARN_ETYPE,
 					  "the key holds a value of %llu bytes, not a counter",
 					  (unsigned long long)op->found->value_length));
+	if (layout_slot_state(op->word) == LAYOUT_SLOT_FROZEN &&
+	    (op->cluster || !(op->session->ep->features & FABRIC_COUNTER_FAA)))
+		return kv_shard_wait(op);
 	if (op->session->ep->features & FABRIC_COUNTER_FAA)
 		op->state = KV_ADD_FAA;
-	else if (layout_slot_state(op->word) == LAYOUT_SLOT_FROZEN)
-		return kv_restart(op, true);
 	else
 		op->state = KV_ADD_RPC;
 	return KV_GO_ON;
@@ -439,7 +448,7 @@ int kv_add_faa(struct kv_op *op)
 	/* moved: it may have been replaced since, before the FAA */
 	if (same_block(op->kills[0], op->word) &&
 	    (layout_slot_state(op->kills[0]) == LAYOUT_SLOT_COMMITTED ||
-	     layout_slot_state(op->kills[0]) == LAYOUT_SLOT_FROZEN))
+	     (layout_slot_state(op->kills[0]) == LAYOUT_SLOT_FROZEN && !op->cluster)))
 		return kv_end(op, 0);
 	op->faa_word = op->word;
 	return kv_restart(op, false);

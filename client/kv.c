@@ -61,6 +61,9 @@ static void count(struct kv_op *op, int result)
 	struct tarn_session *s = op->session;
 	uint64_t now;
 
+	/* begun again elsewhere */
+	if (result == -TARN_EMOVED)
+		return;
 	if (op->kind == KV_GET) {
 		/* it has just looked at the clock (T1), and what came after that is short */
 		session_count_get(s, op->now_ns - op->started_ns, op->now_ns, result);
@@ -248,6 +251,8 @@ static int begin(struct kv_op *op)
 		op->kind == KV_GET || (op->kind == KV_PUT && !op->put_flags && !op->extents_taken &&
 				       !(s->limits.limits & LAYOUT_LIMIT_BYTES));
 
+	if (__builtin_expect(op->cluster && !op->since, 0))
+		return kv_shard_elsewhere(op);
 	if (op->kind != KV_GET && session_epoch_stale(s, now) && !op->have_block)
 		op->state = KV_EPOCH;
 	else if (needs_block(op))
@@ -348,6 +353,7 @@ static int post_buckets(struct kv_op *op)
 		requests[n++] = fabric_read(op->pair_offsets[i], op->pairs[i], LAYOUT_PAIR_BYTES);
 	op->first_read_ns = op->now_ns = session_now(s);
 	op->seen_epoch = s->epoch;
+	op->shard_seen = false;
 	op->epoch = 0;
 	if (session_epoch_stale(s, op->first_read_ns))
 		requests[n++] = fabric_read(LAYOUT_EPOCH_OFFSET, &op->epoch, 8);
@@ -460,8 +466,10 @@ int kv_bad(struct kv_op *op, uint64_t slot, uint64_t word)
 	return kv_restart(op, true);
 }
 
-static int found(struct kv_op *op)
+int kv_found(struct kv_op *op)
 {
+	if (layout_slot_state(op->word) == LAYOUT_SLOT_FROZEN && kv_shard_owed(op))
+		return kv_shard_look(op, true);
 	switch (op->kind) {
 	case KV_GET:
 		return kv_get_found(op);
@@ -493,7 +501,7 @@ static int candidates(struct kv_op *op)
 			op->slot = c->slot;
 			op->word = c->word;
 			op->found = kv_candidate_block(op, c);
-			return found(op);
+			return kv_found(op);
 		}
 	}
 	op->batch_begin = op->batch_end;
@@ -537,6 +545,7 @@ static int kv_step(struct task *task)
 		[KV_REREAD_OLD] = kv_reread_old,
 		[KV_ADD_FAA] = kv_add_faa,
 		[KV_ADD_RPC] = kv_add_rpc,
+		[KV_SHARD] = kv_shard,
 	};
 	struct kv_op *op = (struct kv_op *)task;
 	int next;
@@ -567,6 +576,9 @@ static struct task *start(struct kv_op *op, enum kv_kind kind, const void *key, 
 	op->key_length = (uint32_t)key_bytes;
 	op->hash = layout_hash_key(key, key_bytes, s->geometry.hash_seed);
 	op->fp = layout_hash_fp(op->hash);
+	op->cluster = s->since != NULL;
+	if (op->cluster)
+		kv_shard_begin(op);
 	op->started_ns = op->now_ns = session_now(s);
 	op->limit_ns = session_limit(s, op->started_ns);
 	op->task.limit_ns = op->limit_ns;

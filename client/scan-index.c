@@ -183,15 +183,21 @@ bool scan_is_late(const struct tarn_scan *scan, uint64_t part)
  * The chunk is whole. Others get their turn before it is used, for a chunk in which nothing is wanted is not the last
  * one; a lane that sleeps has no debts (engine.c).
  */
-static int whole(struct tarn_scan *scan, bool splits)
+int scan_chunk_whole(struct tarn_scan *scan)
 {
 	struct scan_range *range = scan_cursor_range(&scan->cursor);
 
 	if (!scan_is_late(scan, 2))
-		collect(scan, range, scan->chunk_groups, splits);
+		collect(scan, range, scan->chunk_groups, scan->splits);
 	scan->state = SCAN_LOOK;
 	scan->task.wake_ns = session_now(scan->session);
 	return SCAN_WAIT;
+}
+
+static int whole(struct tarn_scan *scan, bool splits)
+{
+	scan->splits = splits;
+	return scan->session->since ? scan_go(scan, SCAN_SHARDS) : scan_chunk_whole(scan);
 }
 
 /* The chunk could not be read as a whole: it is read again, or will be, but that is said. */

@@ -3,7 +3,7 @@
  * scan-internal.h - inside of scan.c, scan-walk.c and scan-index.c: a walk under way
  *
  * The next key is looked for by a task (session.h), state by state: BEGIN -> LOOK, and from there
- *	SUBTABLE -> OLD [-> OLD_AGAIN] [-> HEADERS] [-> NEW_ENTRY -> NEW] -> LOOK	the next chunk of the index
+ *	SUBTABLE -> OLD [-> OLD_AGAIN] [-> HEADERS] [-> NEW_ENTRY -> NEW] [-> SHARDS] -> LOOK	the next chunk of the index
  *	HEADS -> LOOK			the blocks of some of its slots
  *	LONG -> LOOK			one whose key does not fit into that
  *	EXPLAIN -> LOOK			one that is not good
@@ -29,6 +29,7 @@ enum scan_state {
 	SCAN_HEADERS,
 	SCAN_NEW_ENTRY,
 	SCAN_NEW,
+	SCAN_SHARDS,
 	SCAN_HEADS,
 	SCAN_LONG,
 	SCAN_EXPLAIN,
@@ -91,6 +92,10 @@ struct tarn_scan {
 	uint32_t slot_count, slot_next;           /* slot_count 0: there is no chunk */
 	uint32_t batch_begin, batch_end;          /* slots whose heads are in `heads` */
 	uint32_t batch_next;
+	bool splits;      /* `new` is of the chunk, too */
+	/* of a cluster: the words of shards from words_first on, read behind the chunk; room for all */
+	uint64_t *words;
+	uint32_t words_first, words_count, words_room;
 	bool have_long; /* the block of slot batch_next is in long_block, up to the end of its key */
 	uint64_t heads[BATCH][HEAD_BYTES / 8];
 	uint64_t long_block[(LAYOUT_BLOCK_HEADER + LAYOUT_MAX_KEY_BYTES + 8) / 8];
@@ -123,6 +128,13 @@ static inline int scan_go(struct tarn_scan *scan, enum scan_state state)
 	return SCAN_GO_ON;
 }
 
+/* ---- scan-shard.c ---- */
+
+/* The words of the chunk's shards are read behind it: do they fit the client's map? */
+int scan_shards(struct tarn_scan *scan);
+/* Is the key to be shown? 0: its shard is another member's; -1: the map is another one than the chunk was read by. */
+int scan_shard_shown(const struct tarn_scan *scan, struct layout_hash hash);
+
 /* ---- scan-index.c ---- */
 
 /* Goes on to the next groups of the range under way, or leaves the range behind its last ones. */
@@ -134,6 +146,8 @@ int scan_old_again(struct tarn_scan *scan);
 int scan_headers(struct tarn_scan *scan);
 int scan_new_entry(struct tarn_scan *scan);
 int scan_new(struct tarn_scan *scan);
+/* The chunk is whole, and may be used. */
+int scan_chunk_whole(struct tarn_scan *scan);
 /* The chunk is read again, as far as the walk has not passed it. */
 void scan_drop_chunk(struct tarn_scan *scan);
 /* T1: has more than 1 / part of the deadline passed since the chunk's first READ? */

@@ -238,13 +238,20 @@ static int look_at_batch(struct tarn_scan *scan)
 	while (scan->batch_next < scan->batch_end) {
 		const struct found_slot *s = &scan->slots[scan->batch_next];
 		struct layout_hash hash;
+		int shown;
 
 		if (!scan->have_long && is_long(scan, s->word))
 			return scan_go(scan, SCAN_LONG);
 		if (!block_of(scan, &scan->found, &hash))
 			return scan_go(scan, SCAN_EXPLAIN);
+		shown = scan->session->since ? scan_shard_shown(scan, hash) : 1;
+		if (shown < 0) {
+			scan_drop_chunk(scan);
+			return SCAN_WAIT;
+		}
 		next_slot(scan);
-		if (!pass(scan_cursor_range(&scan->cursor), s, hash) && wanted(scan, scan->found))
+		if (!pass(scan_cursor_range(&scan->cursor), s, hash) && shown &&
+		    wanted(scan, scan->found))
 			return scan_end(scan, 1);
 	}
 	return SCAN_WAIT;
@@ -321,6 +328,7 @@ static int step(struct task *task)
 		[SCAN_HEADERS] = scan_headers,
 		[SCAN_NEW_ENTRY] = scan_new_entry,
 		[SCAN_NEW] = scan_new,
+		[SCAN_SHARDS] = scan_shards,
 		[SCAN_HEADS] = heads,
 		[SCAN_LONG] = read_long,
 		[SCAN_EXPLAIN] = explain,

@@ -17,7 +17,9 @@
 static void scan_free(struct tarn_scan *scan)
 {
 	free(scan->prefix);
+	free(scan->words);
 	scan->prefix = NULL;
+	scan->words = NULL;
 	scan->session = NULL;
 	scan->closed = true;
 	handle_free(scan);

@@ -161,6 +161,17 @@ struct tarn_session {
 	/* bits of enum layout_limit and what they come from, as last read */
 	struct session_limits limits;
 
+	/*
+	 * A pool of a cluster: since which epoch this member has each shard, by the client's map (0: it is not
+	 * its own), since_shards of them. NULL: of no cluster, and no shard's word is looked at. Who owns
+	 * the session may change it between calls; an operation goes by what it was at its beginning. What
+	 * the pool contradicts ends with -TARN_EMOVED: then there is a newer map, or the member
+	 * has not seen the newest yet (it has been started a moment ago): fetch it, wait a moment if it is
+	 * the same, and begin again.
+	 */
+	const uint64_t *since;
+	uint32_t since_shards;
+
 	struct alloc *alloc;
 	struct cache *cache; /* NULL: none */
 	struct directory *directory;

@@ -92,6 +92,8 @@ static const char *tarn_string(enum tarn_error code)
 		return "nothing is under way any more";
 	case TARN_EOVERTAKEN:
 		return "another one was faster: this one came too late";
+	case TARN_EMOVED:
+		return "the key's shard is with another member of the cluster by now";
 	case TARN_ENOREGION:
 		return "there is no such region, or it was destroyed";
 	case TARN_EREADONLY:
@@ -151,6 +153,7 @@ static const char *tarn_name(enum tarn_error code)
 		NAME(TARN_EBUSY);
 		NAME(TARN_EENDED);
 		NAME(TARN_ENOREGION);
+		NAME(TARN_EMOVED);
 		NAME(TARN_ESESSION);
 		NAME(TARN_EREFUSED);
 		NAME(TARN_EVERSION);

@@ -175,6 +175,16 @@ uint32_t layout_index_depth(uint64_t keys, uint32_t groups)
 	return log2_up((keys + per_subtable - 1) / per_subtable);
 }
 
+/* What a pool of a cluster has besides, from `offset` on; returns where it ends. */
+static uint64_t place_shards(struct layout_superblock *sb, uint64_t offset)
+{
+	if (sb->shards == 0)
+		return offset;
+	sb->shard_words_offset = align_up(offset, 4096);
+	sb->map_offset = align_up(sb->shard_words_offset + 8ull * sb->shards, 4096);
+	return sb->map_offset + sb->map_bytes;
+}
+
 /* Places every part behind the one before; returns the bytes needed in all. */
 static uint64_t place_parts(struct layout_superblock *sb, uint32_t npages)
 {
@@ -192,10 +202,10 @@ static uint64_t place_parts(struct layout_superblock *sb, uint32_t npages)
 			 4096);
 	sb->free_map_offset = align_up(sb->directory_offset + (8ull << sb->max_depth), 4096);
 	sb->reference_map_offset = sb->free_map_offset + (uint64_t)npages * LAYOUT_UNITS_PER_PAGE;
-	sb->pages_offset =
-		align_up(sb->reference_map_offset +
-				 (uint64_t)npages * (LAYOUT_PAGE_BYTES / LAYOUT_REFERENCE_UNIT),
-			 LAYOUT_PAGE_BYTES);
+	sb->pages_offset = align_up(place_shards(sb, sb->reference_map_offset +
+							     (uint64_t)npages * (LAYOUT_PAGE_BYTES /
+										 LAYOUT_REFERENCE_UNIT)),
+				    LAYOUT_PAGE_BYTES);
 	return sb->pages_offset + (uint64_t)npages * LAYOUT_PAGE_BYTES;
 }
 
@@ -219,7 +229,9 @@ static uint32_t fit_parts(struct layout_superblock *sb, uint64_t pool_bytes)
 bool layout_geometry_usual(const struct layout_geometry *g)
 {
 	struct layout_superblock sb = {.max_clients = g->max_clients,
-				       .max_depth = depth_limit(g->pool_bytes)};
+				       .max_depth = depth_limit(g->pool_bytes),
+				       .shards = g->shards,
+				       .map_bytes = g->map_bytes};
 
 	return fit_parts(&sb, g->pool_bytes) == g->npages && sb.max_depth == g->max_depth &&
 	       sb.ring_entries == g->ring_entries &&
@@ -229,7 +241,14 @@ bool layout_geometry_usual(const struct layout_geometry *g)
 	       sb.directory_offset == g->directory_offset &&
 	       sb.free_map_offset == g->free_map_offset &&
 	       sb.reference_map_offset == g->reference_map_offset &&
+	       sb.shard_words_offset == g->shard_words_offset && sb.map_offset == g->map_offset &&
 	       sb.pages_offset == g->pages_offset;
+}
+
+static bool shards_valid(uint32_t shards)
+{
+	return shards >= LAYOUT_MIN_SHARDS && shards <= LAYOUT_MAX_SHARDS &&
+	       (shards & (shards - 1)) == 0;
 }
 
 static int plan_check(const struct layout_plan *plan)
@@ -244,6 +263,9 @@ static int plan_check(const struct layout_plan *plan)
 			       LAYOUT_MAX_CLIENTS);
 	if (plan->groups > LAYOUT_MAX_GROUPS)
 		return err_set(-EINVAL, "groups %u: at most %u", plan->groups, LAYOUT_MAX_GROUPS);
+	if (plan->shards && !shards_valid(plan->shards))
+		return err_set(-EINVAL, "shards %u: must be a power of two from %u to %u",
+			       plan->shards, LAYOUT_MIN_SHARDS, LAYOUT_MAX_SHARDS);
 	if (plan->max_value_bytes > LAYOUT_MAX_VALUE_BYTES)
 		return err_set(-EINVAL, "max_value %llu: at most 2 GiB",
 			       (unsigned long long)plan->max_value_bytes);
@@ -274,6 +296,9 @@ static void superblock_fill(struct layout_superblock *sb, const struct layout_pl
 	sb->created_ms = plan->created_ms;
 	sb->mode = plan->mode;
 	sb->reference_sample = plan->reference_sample;
+	sb->shards = plan->shards;
+	if (plan->shards)
+		sb->map_bytes = plan->map_bytes ? plan->map_bytes : 2 * LAYOUT_MAP_BYTES;
 	sb->epoch = 1;
 }
 
@@ -349,7 +374,8 @@ static bool numbers_valid(const struct layout_superblock *sb)
 	       sb->max_depth <= LAYOUT_MAX_DEPTH && sb->global_depth <= sb->max_depth &&
 	       sb->groups >= 1 && sb->groups <= LAYOUT_MAX_GROUPS &&
 	       sb->classes == LAYOUT_CLASSES && sb->atomics <= LAYOUT_ATOMICS_NIC &&
-	       sb->mode <= LAYOUT_MODE_CACHE && sb->max_value_bytes <= LAYOUT_MAX_VALUE_BYTES;
+	       sb->mode <= LAYOUT_MODE_CACHE && sb->max_value_bytes <= LAYOUT_MAX_VALUE_BYTES &&
+	       (sb->shards == 0 || shards_valid(sb->shards));
 }
 
 static bool times_valid(const struct layout_superblock *sb)
@@ -373,6 +399,17 @@ static bool part_valid(uint64_t offset, uint64_t bytes, uint64_t align, uint64_t
 	return true;
 }
 
+/* A pool of a cluster has both parts, any other neither. */
+static bool shard_parts_valid(const struct layout_superblock *sb, uint64_t pool_bytes,
+			      uint64_t *end)
+{
+	if (sb->shards == 0)
+		return sb->shard_words_offset == 0 && sb->map_offset == 0 && sb->map_bytes == 0;
+	return sb->map_bytes > 0 && sb->map_bytes % 128 == 0 &&
+	       part_valid(sb->shard_words_offset, 8ull * sb->shards, 64, pool_bytes, end) &&
+	       part_valid(sb->map_offset, sb->map_bytes, 64, pool_bytes, end);
+}
+
 static bool parts_valid(const struct layout_superblock *sb, uint64_t pool_bytes)
 {
 	uint64_t end = LAYOUT_SUPERBLOCK_BYTES;
@@ -389,6 +426,7 @@ static bool parts_valid(const struct layout_superblock *sb, uint64_t pool_bytes)
 	       part_valid(sb->reference_map_offset,
 			  npages * (LAYOUT_PAGE_BYTES / LAYOUT_REFERENCE_UNIT), 64, pool_bytes,
 			  &end) &&
+	       shard_parts_valid(sb, pool_bytes, &end) &&
 	       part_valid(sb->pages_offset, npages * LAYOUT_PAGE_BYTES, LAYOUT_PAGE_BYTES,
 			  pool_bytes, &end);
 }
@@ -419,6 +457,10 @@ static void geometry_fill(const struct layout_superblock *sb, struct layout_geom
 		.epoch_ns = sb->epoch_ns,
 		.grace_ns = sb->grace_ns,
 		.max_value_bytes = sb->max_value_bytes,
+		.shard_words_offset = sb->shard_words_offset,
+		.map_offset = sb->map_offset,
+		.shards = sb->shards,
+		.map_bytes = sb->map_bytes,
 	};
 }
 

@@ -34,6 +34,9 @@
 #define LAYOUT_MAX_POOL_BYTES   (1ull << 41)
 #define LAYOUT_MAX_KEY_BYTES    65535u
 #define LAYOUT_MAX_VALUE_BYTES  (2ull << 30)
+#define LAYOUT_MIN_SHARDS       64u
+#define LAYOUT_MAX_SHARDS       16384u
+#define LAYOUT_MAP_BYTES        (1u << 20) /* of a cluster's map; a pool has room for two */
 
 /* ---- superblock ------------------------------------------------------------------------------ */
 
@@ -87,7 +90,12 @@ struct layout_superblock {
 	uint64_t last_client_id;
 	uint64_t clean_ms;       /* wall clock of the daemon's orderly end; 0: it is at work, or was killed */
 	uint8_t host_boot_id[16];  /* /proc/sys/kernel/random/boot_id when it was opened last */
-	uint8_t reserved1[1024 - 232];
+	/* of a pool of a cluster (docs/protocol.md section 11); all 0: it belongs to none */
+	uint64_t shard_words_offset; /* a word per shard, shard.h */
+	uint64_t map_offset;         /* where the daemon publishes the cluster's map, twice in turn */
+	uint32_t shards;             /* a power of two */
+	uint32_t map_bytes;          /* for both */
+	uint8_t reserved1[1024 - 256];
 	uint64_t epoch; /* own cache line; starts at 1 */
 	uint8_t reserved2[56];
 	uint64_t page_cursor; /* own cache line */
@@ -99,6 +107,7 @@ static_assert(offsetof(struct layout_superblock, pages_offset) == 112, "superblo
 static_assert(offsetof(struct layout_superblock, global_depth) == 136, "superblock");
 static_assert(offsetof(struct layout_superblock, created_ms) == 184, "superblock");
 static_assert(offsetof(struct layout_superblock, clean_ms) == 208, "superblock");
+static_assert(offsetof(struct layout_superblock, shards) == 248, "superblock");
 static_assert(offsetof(struct layout_superblock, epoch) == 1024, "epoch has its own cache line");
 static_assert(offsetof(struct layout_superblock, page_cursor) == 1088,
 	      "page cursor has its own cache line");
@@ -534,6 +543,9 @@ struct layout_geometry {
 	uint64_t free_map_offset, reference_map_offset, pages_offset;
 	uint32_t max_clients, npages, ring_entries, max_depth, groups, atomics, mode, reference_sample;
 	uint64_t deadline_ns, epoch_ns, grace_ns, max_value_bytes;
+	/* shards 0: of no cluster, and then the others, too */
+	uint64_t shard_words_offset, map_offset;
+	uint32_t shards, map_bytes;
 };
 
 /* Depth of a directory whose subtables are three quarters full with `keys` keys. */
@@ -547,6 +559,9 @@ struct layout_plan {
 	uint32_t groups;      /* 0: as many as fit; less only for tests */
 	uint32_t atomics;
 	uint32_t mode, reference_sample;
+	/* shards: 0, or a power of two, LAYOUT_MIN_SHARDS to LAYOUT_MAX_SHARDS; map_bytes: 0: room for two maps;
+	 * less only for tests */
+	uint32_t shards, map_bytes;
 	uint64_t deadline_ns, epoch_ns, grace_ns, max_value_bytes;
 	uint64_t hash_seed, incarnation, boot_id, created_ms;
 	uint8_t pool_id[16];
@@ -590,6 +605,11 @@ static inline uint64_t layout_ring_offset(const struct layout_geometry *g, uint3
 static inline uint64_t layout_directory_offset(const struct layout_geometry *g, uint64_t index)
 {
 	return g->directory_offset + 8 * index;
+}
+/* Of a shard's word; the pool has shards. */
+static inline uint64_t layout_shard_offset(const struct layout_geometry *g, uint32_t shard)
+{
+	return g->shard_words_offset + 8ull * shard;
 }
 /* Page of an offset at or behind pages_offset. */
 static inline uint32_t layout_offset_page(const struct layout_geometry *g, uint64_t offset)

@@ -73,6 +73,20 @@
 #define MUTATION_REGION_ARM       125 /* who is asked for a notice does not look whether it has come already */
 #define MUTATION_REGION_LAST      125
 
+/* docs/protocol.md section 11, names as in tests/model/shard.pml; tests/sim/test-handover has to notice these */
+#define MUTATION_SHARD_FIRST 141
+#define MUTATION_MISSWORD    141 /* a miss does not look at the shard's word */
+#define MUTATION_FROZWORD    142 /* nor does who finds a frozen slot */
+#define MUTATION_WORDEPOCH   143 /* who looks does not compare the epoch */
+#define MUTATION_INSWORD     144 /* an insert does not look */
+#define MUTATION_INSEARLY    145 /* it looks before its slot is pending */
+#define MUTATION_NOFREEZE    146 /* committed slots stay so when a shard is frozen */
+#define MUTATION_NOKILL      147 /* pending ones do */
+#define MUTATION_NOPURGE     148 /* what a member had of a shard stays when it is to be emptied */
+#define MUTATION_NOAGAIN     149 /* what has changed since it was copied is not copied again */
+#define MUTATION_NODEL       150 /* what was deleted since is not deleted at the target */
+#define MUTATION_PLAIN       151 /* copies are committed at once */
+
 #ifdef TARN_MUTATIONS
 extern int tarn_mutation; /* test-sim.c */
 #define MUTATED(mutation) (tarn_mutation == (mutation))

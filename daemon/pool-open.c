@@ -51,7 +51,8 @@ static void plan_fill(const struct config_pool *config, const struct pool *pool,
 	plan->epoch_ns = (uint64_t)config->epoch.number;
 	plan->grace_ns = (uint64_t)config->grace.number;
 	plan->max_value_bytes = (uint64_t)config->max_value.number;
-	plan->hash_seed = auth_random();
+	plan->shards = place->shards;
+	plan->hash_seed = place->shards ? place->hash_seed : auth_random();
 	plan->incarnation = auth_random();
 	plan->boot_id = auth_random();
 	plan->created_ms = pool->created_ms;

@@ -79,6 +79,8 @@ struct pool_place {
 	int numa_node; /* -1: any */
 	struct events *events; /* told of the pool's; NULL: nobody is */
 	struct fdstore *kept; /* memory that systemd has kept; NULL: none */
+	uint32_t shards; /* of the cluster that the pool belongs to; 0: none, and then hash_seed is not looked at */
+	uint64_t hash_seed; /* the cluster's */
 	char why[160]; /* these atomics and no others, for people; "": nothing was decided */
 };
 

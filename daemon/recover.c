@@ -34,6 +34,15 @@ static int same_pool(const struct layout_superblock *sb, const struct layout_pla
 		return err_set(-EINVAL, "max_clients = %u: " MADE_WITH, plan->max_clients,
 			       (unsigned long long)sb->max_clients, "",
 			       "its client table can not change its size");
+	if (sb->shards != plan->shards)
+		return err_set(-EINVAL, "shards = %u: " MADE_WITH, plan->shards,
+			       (unsigned long long)sb->shards, sb->shards ? "" : " (for no cluster)",
+			       "their words have a place of their own in it");
+	if (sb->shards && sb->hash_seed != plan->hash_seed)
+		return err_set(-EINVAL, "seed %llu of the cluster's map: " MADE_WITH,
+			       (unsigned long long)plan->hash_seed,
+			       (unsigned long long)sb->hash_seed, "",
+			       "all its keys are where that seed has put them: it is the pool of another cluster");
 	if (sb->epoch_ns != plan->epoch_ns)
 		return err_set(-EINVAL, "epoch = %llums: " MADE_WITH,
 			       (unsigned long long)plan->epoch_ns / 1000000,

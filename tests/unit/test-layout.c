@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "fixture.h"
+#include "shard.h"
 
 static void test_slot_word(void **state)
 {
@@ -186,6 +187,76 @@ static void test_format_refuses(void **state)
 	fixture_destroy(&f);
 }
 
+/* A pool of a cluster has its words and room for two maps; any other is as it was before there were clusters. */
+static void test_shards(void **state)
+{
+	struct layout_plan plan = fixture_plan(16ull << 20);
+	const struct layout_superblock *sb;
+	struct layout_superblock copy;
+	struct layout_geometry g;
+	struct fixture f;
+
+	(void)state;
+	assert_int_equal(fixture_create(&f, &plan), 0);
+	sb = f.base;
+	assert_true(sb->shard_words_offset == 0 && sb->map_offset == 0 && sb->shards == 0 &&
+		    sb->map_bytes == 0);
+	copy = *sb;
+	copy.shard_words_offset = copy.reference_map_offset;
+	assert_true(layout_superblock_check(&copy, f.bytes, &g) < 0);
+	fixture_destroy(&f);
+
+	plan.shards = 4096;
+	assert_int_equal(fixture_create(&f, &plan), 0);
+	assert_int_equal(f.geometry.shards, 4096);
+	assert_int_equal(f.geometry.map_bytes, 2 * LAYOUT_MAP_BYTES);
+	assert_true(f.geometry.shard_words_offset >=
+		    layout_reference_offset(&f.geometry,
+					    layout_page_offset(&f.geometry, f.geometry.npages)));
+	assert_true(layout_shard_offset(&f.geometry, 4096) <= f.geometry.map_offset);
+	assert_true(f.geometry.map_offset + f.geometry.map_bytes <= f.geometry.pages_offset);
+	assert_true(layout_geometry_usual(&f.geometry));
+	assert_int_equal(*fixture_word(&f, layout_shard_offset(&f.geometry, 4095)), 0);
+	copy = *(struct layout_superblock *)f.base;
+	copy.shards = 4095;
+	assert_true(layout_superblock_check(&copy, f.bytes, &g) < 0);
+	copy.shards = 1u << 15;
+	assert_true(layout_superblock_check(&copy, f.bytes, &g) < 0);
+	copy.shards = 4096;
+	copy.map_offset = copy.pages_offset;
+	assert_true(layout_superblock_check(&copy, f.bytes, &g) < 0);
+	copy.map_offset = copy.shard_words_offset;
+	assert_true(layout_superblock_check(&copy, f.bytes, &g) < 0);
+	fixture_destroy(&f);
+
+	plan.shards = 4000;
+	assert_int_equal(fixture_create(&f, &plan), -EINVAL);
+	assert_non_null(strstr(err_text(), "4000"));
+	fixture_destroy(&f);
+}
+
+/* A shard's keys lie in the subtables that shard_in_subtable() says. */
+static void test_shard_of(void **state)
+{
+	(void)state;
+	for (uint32_t i = 0; i < 10000; i++) {
+		struct layout_hash h = layout_hash_key(&i, sizeof(i), 7);
+		uint32_t shard = shard_of(h, 4096);
+
+		assert_true(shard < 4096);
+		for (uint32_t depth = 0; depth <= LAYOUT_MAX_DEPTH; depth++) {
+			uint32_t suffix = layout_suffix(layout_hash_suffix(h), depth);
+
+			assert_true(shard_in_subtable(shard, 4096, suffix, depth));
+			assert_true(depth <= 4 ||
+				    !shard_in_subtable(shard ^ 1, 4096, suffix, depth));
+			assert_true(depth < 16 ||
+				    !shard_in_subtable(shard ^ 1u << 11, 4096, suffix, depth));
+		}
+		assert_true(shard_in_subtable(shard ^ 1, 4096, 0, 4));
+	}
+}
+
 /*
  * Each 8 bytes of a good superblock overwritten by each of some bad numbers: accepted only if all
  * offsets still lie inside.
@@ -279,7 +350,9 @@ int main(void)
 		cmocka_unit_test(test_slot_word),      cmocka_unit_test(test_other_words),
 		cmocka_unit_test(test_classes),        cmocka_unit_test(test_hash),
 		cmocka_unit_test(test_hash_parts),     cmocka_unit_test(test_format),
-		cmocka_unit_test(test_format_refuses), cmocka_unit_test(test_superblock_lies),
+		cmocka_unit_test(test_format_refuses),
+		cmocka_unit_test(test_shards),
+		cmocka_unit_test(test_shard_of), cmocka_unit_test(test_superblock_lies),
 		cmocka_unit_test(test_block_valid),    cmocka_unit_test(test_block_place),
 	};
 

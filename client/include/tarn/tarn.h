@@ -179,6 +179,8 @@ enum tarn_error {
 	TARN_EENDED = 1015,    /* nothing is under way any more */
 	TARN_ENOREGION = 1016, /* there is no such region, or it was destroyed */
 	TARN_EOVERTAKEN = 1017, /* lock, queue: another one was faster, this one came too late */
+	/* the key's shard is elsewhere by now; a cluster's session handles it, you never see it */
+	TARN_EMOVED = 1018,
 	/* session */
 	TARN_ESESSION =
 		1101, /* not connected now, tried until the time limit; later calls try again */
