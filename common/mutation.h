@@ -46,6 +46,21 @@
 #define MUTATION_PIPE_AGAIN      34 /* [pipeline] a write that may have taken effect is made again */
 #define MUTATION_LAST            34
 
+/* docs/protocol.md section 11, the daemon's part (daemon/handover*.c), names as in tests/model/shard.pml; for tests/sim/test-handover */
+#define MUTATION_HANDOVER_FIRST 161
+#define MUTATION_NOGONE         161 /* the source does not say "gone" before it asks for the switch */
+#define MUTATION_REOPEN         162 /* it opens again without having written that it gives up */
+#define MUTATION_NOBOOT         163 /* the switch does not compare the target's boot id */
+#define MUTATION_NOABORT        164 /* a source that comes back opens without having written that it gives up */
+#define MUTATION_FORGETS        165 /* it thaws and opens, whatever the map says */
+#define MUTATION_MOVER          166 /* the target keeps the connections of earlier movers */
+#define MUTATION_TAKEFIRST      167 /* who takes a shard empties what was there when it is the owner already */
+#define MUTATION_NOWAIT         168 /* it does not wait until no client goes on with an older map */
+#define MUTATION_READYSINCE     169 /* the target is ready for whatever attempt */
+#define MUTATION_NOBOUND        170 /* a client goes on behind the bound of its map (tests/sim/handover-client.c) */
+#define MUTATION_ACKFRESH       171 /* ... and looks whether its map is fresh now, not whether the shard was taken since */
+#define MUTATION_HANDOVER_LAST  171
+
 /* docs/sync.md; tests/sim/test-sync has to notice these */
 #define MUTATION_SYNC_FIRST       101
 #define MUTATION_SYNC_ARM         101 /* a waiter does not say that it sleeps */
