@@ -106,6 +106,19 @@ static int read_numa_node(const char *device)
 	return node;
 }
 
+/*
+ * soft-RoCE says that it registers any size at once, but its list of the pages is one kmalloc(): 3 GiB
+ * were refused for want of memory (seen in Linux 7.3).
+ */
+#define RXE_VENDOR   0xffffffu
+#define RXE_MR_BYTES (512ull << 20)
+
+static void limit_regions(struct ibv_device_attr *attr)
+{
+	if (attr->vendor_id == RXE_VENDOR && attr->max_mr_size > RXE_MR_BYTES)
+		attr->max_mr_size = RXE_MR_BYTES;
+}
+
 int verbs_device_query(struct ibv_context *context, uint8_t port, struct verbs_device *ret_device)
 {
 	struct verbs_device device = {.context = context, .port = port};
@@ -119,6 +132,7 @@ int verbs_device_query(struct ibv_context *context, uint8_t port, struct verbs_d
 		return err_set(error < 0 ? error : -error,
 			       "%s: the device does not say what it can do: %s; see dmesg",
 			       device.name, strerror(error < 0 ? -error : error));
+	limit_regions(&device.attr);
 	error = ibv_query_port(context, port, &device.port_attr);
 	if (error)
 		return err_set(error < 0 ? error : -error, "%s: no information on port %u: %s",

@@ -2364,6 +2364,30 @@ static void test_too_many_posts(void **state)
 	end();
 }
 
+/* ---- what a device says of itself ------------------------------------------------------------ */
+
+/* soft-RoCE registers less at once than it says; with others their word counts, soft-RoCE's own if it is less. */
+static void test_device_regions(void **state)
+{
+	struct ibv_device_attr *attr = &fake.devices[0].attr;
+	struct verbs_device device;
+
+	(void)state;
+	begin();
+	attr->max_mr_size = UINT64_MAX;
+	attr->vendor_id = 0x2c9;
+	assert_int_equal(verbs_device_query(fake_context(0), 1, &device), 0);
+	assert_true(device.attr.max_mr_size == UINT64_MAX);
+	attr->vendor_id = 0xffffff;
+	assert_int_equal(verbs_device_query(fake_context(0), 1, &device), 0);
+	assert_true(device.attr.max_mr_size == 512ull << 20);
+	attr->max_mr_size = 64u << 20;
+	assert_int_equal(verbs_device_query(fake_context(0), 1, &device), 0);
+	assert_true(device.attr.max_mr_size == 64u << 20);
+	fake_nothing_left("a device that was asked");
+	end();
+}
+
 /* ---- the daemon's pair ----------------------------------------------------------------------- */
 
 static uint8_t pair_memory[8192];
@@ -2543,6 +2567,7 @@ int main(void)
 		cmocka_unit_test(test_hostile_messages),
 		cmocka_unit_test(test_atomic_refused),
 		cmocka_unit_test(test_too_many_posts),
+		cmocka_unit_test(test_device_regions),
 		cmocka_unit_test(test_pair),
 		cmocka_unit_test(test_pair_failures),
 		cmocka_unit_test(test_texts),
