@@ -26,6 +26,9 @@ fi
 	exit 1
 }
 
+# The soak's keys live in memory of the machine, of which /dev/shm has half.
+soak_keys=${SOAK_KEYS:-20000}
+
 # group, time limit in seconds, options of rdma-vm. Groups of one line share a boot; what takes long comes first.
 machines=(
 	"faults|900|--mem 3000"
@@ -33,7 +36,7 @@ machines=(
 	"suite-rxe-nic|400|--mem 3000"
 	"suite-rxe-cpu|400|--mem 3000"
 	"hosts|300|--two-hosts"
-	"soak|$((240 + ${SOAK_SECONDS:-60} * 2))|--mem 3000"
+	"soak|$((600 + ${SOAK_SECONDS:-60} * 3))|--mem $((3000 + soak_keys / 1000))"
 	"doctor|300|--mem 3000"
 	"environment endpoint|240|"
 	"bare|60|--no-devices"

@@ -10,7 +10,7 @@
  * daemon was started again) are counted. verify: read every key once, and end.
  *
  * Which keys exist is the journal's `live`: it follows `target`, which soak.py moves, so that the
- * pool grows and shrinks.
+ * pool grows and shrinks, key by key and many in one call.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -30,6 +30,8 @@
 #define ABSENT     0u
 #define OPEN_MAX   3u
 #define VALUE_MAX  600000u
+#define BATCH      64u    /* keys in one call */
+#define BATCH_MAX  20000u /* bytes of a value in it */
 #define SETTLE_MS  1500u /* a write of unknown outcome takes effect by then, or never */
 #define TIMEOUT_MS 20000u
 
@@ -57,7 +59,7 @@ struct soak {
 	struct journal *journal;
 	uint32_t id;
 	uint64_t random;
-	unsigned char *value, *expected;
+	unsigned char *value, *expected, *values; /* values: of a batch */
 };
 
 static uint32_t below(struct soak *s, uint32_t limit)
@@ -220,7 +222,38 @@ static void do_get(struct soak *s, uint32_t key)
 		settle(entry, head[2]);
 }
 
-/* True: it has taken effect. */
+/* What has come of a write. True: it has taken effect. */
+static bool put_ended(struct soak *s, uint32_t key, uint32_t sequence, int status)
+{
+	struct entry *entry = &s->journal->entries[key];
+
+	count(s, status);
+	if (status == 0)
+		settle(entry, sequence);
+	else if (status != -TARN_EAMBIGUOUS)
+		entry->open_count--;
+	return status == 0;
+}
+
+static bool delete_ended(struct soak *s, uint32_t key, int status)
+{
+	struct entry *entry = &s->journal->entries[key];
+	bool gone = status == 0 || status == -TARN_ENOTFOUND;
+
+	count(s, status);
+	if (status == -TARN_ENOTFOUND) {
+		entry->open_count--;
+		if (!may_be_absent(entry))
+			wrong(s, key, "could not be deleted: it is lost", 0);
+		entry->open_count++;
+	}
+	if (gone)
+		settle(entry, ABSENT);
+	else if (status != -TARN_EAMBIGUOUS)
+		entry->open_count--;
+	return gone;
+}
+
 static bool do_put(struct soak *s, uint32_t key)
 {
 	struct tarn_put_options options = TARN_PUT_INIT;
@@ -237,12 +270,7 @@ static bool do_put(struct soak *s, uint32_t key)
 	make_value(s, key, sequence, s->value);
 	options.expiry_ms = ttl_ms(sequence);
 	status = tarn_put(s->session, name, length, s->value, value_length(sequence), &options, NULL);
-	count(s, status);
-	if (status == 0)
-		settle(entry, sequence);
-	else if (status != -TARN_EAMBIGUOUS)
-		entry->open_count--;
-	return status == 0;
+	return put_ended(s, key, sequence, status);
 }
 
 static bool do_delete(struct soak *s, uint32_t key)
@@ -250,25 +278,91 @@ static bool do_delete(struct soak *s, uint32_t key)
 	struct entry *entry = &s->journal->entries[key];
 	char name[32];
 	size_t length = key_name(s, key, name);
-	int status;
 
 	if (!intend(entry, ABSENT)) {
 		do_get(s, key);
 		return false;
 	}
-	status = tarn_delete(s->session, name, length);
-	count(s, status);
-	if (status == -TARN_ENOTFOUND) {
-		entry->open_count--;
-		if (!may_be_absent(entry))
-			wrong(s, key, "could not be deleted: it is lost", 0);
-		entry->open_count++;
+	return delete_ended(s, key, tarn_delete(s->session, name, length));
+}
+
+/* One more than `live` may be there: it was put when we were killed. */
+static void grow(struct soak *s)
+{
+	if (do_put(s, (uint32_t)s->journal->live))
+		s->journal->live++;
+}
+
+static void shrink(struct soak *s)
+{
+	if (do_delete(s, (uint32_t)s->journal->live - 1))
+		s->journal->live--;
+}
+
+/* Up to `most` keys in one call, or up to one whose value is too large for it. */
+static void grow_many(struct soak *s, uint32_t most)
+{
+	struct tarn_put_options options[BATCH];
+	struct tarn_mput items[BATCH];
+	struct journal *j = s->journal;
+	uint32_t first = (uint32_t)j->live, n = 0, done = 0, sequences[BATCH];
+	char names[BATCH][32];
+	bool all = true;
+	int status;
+
+	for (; n < most && n < BATCH; n++) {
+		sequences[n] = (uint32_t)j->sequence + 1;
+		if (value_length(sequences[n]) > BATCH_MAX)
+			break;
+		j->sequence++;
+		if (!intend(&j->entries[first + n], sequences[n]))
+			break;
+		make_value(s, first + n, sequences[n], s->values + (size_t)n * BATCH_MAX);
+		options[n] = (struct tarn_put_options)TARN_PUT_INIT;
+		options[n].expiry_ms = ttl_ms(sequences[n]);
+		items[n] = (struct tarn_mput){
+			.key = names[n],
+			.key_bytes = key_name(s, first + n, names[n]),
+			.value = s->values + (size_t)n * BATCH_MAX,
+			.value_bytes = value_length(sequences[n]),
+			.options = &options[n],
+		};
 	}
-	if (status == 0 || status == -TARN_ENOTFOUND)
-		settle(entry, ABSENT);
-	else if (status != -TARN_EAMBIGUOUS)
-		entry->open_count--;
-	return status == 0 || status == -TARN_ENOTFOUND;
+	if (n == 0) {
+		grow(s);
+		return;
+	}
+	status = tarn_mput(s->session, items, n);
+	for (uint32_t i = 0; i < n; i++) {
+		all = put_ended(s, first + i, sequences[i], status < 0 ? status : items[i].status) &&
+		      all;
+		done += all;
+	}
+	j->live += done;
+}
+
+static void shrink_many(struct soak *s, uint32_t most)
+{
+	struct tarn_mdelete items[BATCH];
+	struct journal *j = s->journal;
+	uint32_t last = (uint32_t)j->live - 1, n = 0, done = 0;
+	char names[BATCH][32];
+	bool all = true;
+	int status;
+
+	for (; n < most && n < BATCH && intend(&j->entries[last - n], ABSENT); n++)
+		items[n] = (struct tarn_mdelete){.key = names[n],
+						 .key_bytes = key_name(s, last - n, names[n])};
+	if (n == 0) {
+		shrink(s);
+		return;
+	}
+	status = tarn_mdelete(s->session, items, n);
+	for (uint32_t i = 0; i < n; i++) {
+		all = delete_ended(s, last - i, status < 0 ? status : items[i].status) && all;
+		done += all;
+	}
+	j->live -= done;
 }
 
 /* What an add that nobody saw the end of may have done. */
@@ -317,12 +411,15 @@ static void one_operation(struct soak *s)
 	uint32_t live = (uint32_t)j->live, kind = below(s, 100);
 
 	if (live < target && kind < 60) {
-		/* One more than `live` may be there: it was put when we were killed. */
-		if (do_put(s, live))
-			j->live = live + 1;
+		if (kind < 30)
+			grow(s);
+		else
+			grow_many(s, (uint32_t)(target - live));
 	} else if (live > target && kind < 60) {
-		if (do_delete(s, live - 1))
-			j->live = live - 1;
+		if (kind < 30)
+			shrink(s);
+		else
+			shrink_many(s, (uint32_t)(live - target));
 	} else if (kind < 62) {
 		do_add(s);
 	} else if (live && kind < 85) {
@@ -375,7 +472,8 @@ static bool begin(struct soak *s, const char *uri, const char *path)
 	close(fd);
 	s->value = malloc(VALUE_MAX);
 	s->expected = malloc(VALUE_MAX);
-	if (s->journal == MAP_FAILED || !s->value || !s->expected ||
+	s->values = malloc((size_t)BATCH * BATCH_MAX);
+	if (s->journal == MAP_FAILED || !s->value || !s->expected || !s->values ||
 	    s->journal->capacity >
 		    ((size_t)st.st_size - sizeof(struct journal)) / sizeof(struct entry)) {
 		fprintf(stderr, "soak %" PRIu32 ": journal or memory\n", s->id);
@@ -408,5 +506,6 @@ int main(int argc, char **argv)
 	tarn_session_close(s.session);
 	free(s.value);
 	free(s.expected);
+	free(s.values);
 	return 0;
 }
