@@ -5,6 +5,8 @@
  * lock on it (pool-lock.c); the next daemon gets that same one. Next: pool-open.c, region-keep.c.
  */
 #include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +23,13 @@
 #define GENERATION    '@' /* not in a name of ours */
 #define NAME_BYTES    (sizeof(REGION_PREFIX) + CONFIG_NAME_MAX + WIRE_REGION_NAME_BYTES + 12)
 #define PLACES        1024 /* of tarnd.service; a systemd before 254 does not tell */
+#define PROBE         "tarn-probe"
+#define PROBE_US      2000000u /* a start waits so long for systemd, if need be */
+/*
+ * All names together are one variable of the next daemon's environment, LISTEN_FDNAMES, and a longer one the kernel
+ * does not take (MAX_ARG_STRLEN, of 4 KiB pages): no daemon would start any more.
+ */
+#define NAMES_BYTES (131072u - 1024u)
 
 struct kept {
 	char pool[CONFIG_NAME_MAX + 1];
@@ -34,7 +43,30 @@ struct fdstore {
 	struct kept *kept;
 	size_t count;
 	unsigned places, held; /* that systemd has, and of these, in use */
+	size_t names_bytes;    /* of the names of those in use, each with a separator */
 };
+
+static void region_text(struct fdstore_region region, char ret_text[NAME_BYTES])
+{
+	int length = snprintf(ret_text, NAME_BYTES, REGION_PREFIX "%s/%s", region.pool, region.name);
+
+	if (region.generation)
+		snprintf(ret_text + length, NAME_BYTES - (size_t)length, "%c%u", GENERATION,
+			 region.generation);
+}
+
+static size_t name_bytes(const struct kept *kept)
+{
+	char name[NAME_BYTES];
+
+	if (!kept->region[0])
+		return strlen(PREFIX) + strlen(kept->pool) + 1;
+	region_text((struct fdstore_region){.pool = kept->pool,
+					    .name = kept->region,
+					    .generation = kept->generation},
+		    name);
+	return strlen(name) + 1;
+}
 
 static bool has(const struct fdstore *store, struct fdstore_region region)
 {
@@ -58,8 +90,9 @@ static int add(struct fdstore *store, struct fdstore_region region, int fd)
 	snprintf(kept[store->count].pool, sizeof(kept->pool), "%s", region.pool);
 	snprintf(kept[store->count].region, sizeof(kept->region), "%s", region.name);
 	kept[store->count].generation = region.generation;
-	kept[store->count++].fd = fd;
+	kept[store->count].fd = fd;
 	store->held++;
+	store->names_bytes += name_bytes(&kept[store->count++]);
 	return 0;
 }
 
@@ -130,17 +163,49 @@ static int receive(struct fdstore *store, const char *name, int fd)
 		    "descriptor %d, named %.80s, was handed over and is not for tarnd: closed", fd,
 		    name);
 	close(fd);
-	store->held++; /* systemd still has it */
+	/* systemd still has it */
+	store->held++;
+	store->names_bytes += strlen(name) + 1;
 	return 0;
 }
 
-/* FileDescriptorStoreMax=, as systemd says. */
-static unsigned places(void)
+/*
+ * Does systemd keep what it is handed? It does not say so, but what it does not keep it closes: one end of a pipe, and then
+ * a look at the other one.
+ */
+static bool keeps(void)
+{
+	struct pollfd p;
+	bool closed = false;
+	int ends[2], told;
+
+	if (pipe2(ends, O_CLOEXEC) < 0)
+		return true;
+	/* without FDPOLL=0: it drops it by itself, if nobody takes it back */
+	told = sd_pid_notify_with_fds(0, 0, "FDSTORE=1\nFDNAME=" PROBE, &ends[1], 1);
+	close(ends[1]);
+	if (told > 0 && sd_notify_barrier(0, PROBE_US) > 0) {
+		p = (struct pollfd){.fd = ends[0], .events = POLLIN};
+		closed = poll(&p, 1, 0) == 1 && p.revents & POLLHUP;
+	}
+	if (told > 0)
+		(void)sd_notifyf(0, "FDSTOREREMOVE=1\nFDNAME=" PROBE);
+	close(ends[0]);
+	return !closed;
+}
+
+/*
+ * FileDescriptorStoreMax=. From 254 on systemd tells it, if it is not 0; what one that says nothing does is tried,
+ * unless it has handed over something that it had kept.
+ */
+static unsigned places(const struct fdstore *store)
 {
 	const char *text = getenv("FDSTORE");
 	unsigned long number = text ? strtoul(text, NULL, 10) : 0;
 
-	return number && number <= UINT16_MAX ? (unsigned)number : PLACES;
+	if (text)
+		return number <= UINT16_MAX ? (unsigned)number : UINT16_MAX;
+	return store->count || !getenv("NOTIFY_SOCKET") || keeps() ? PLACES : 0;
 }
 
 int fdstore_create(const struct log *log, struct fdstore **ret_store)
@@ -152,7 +217,6 @@ int fdstore_create(const struct log *log, struct fdstore **ret_store)
 	if (!store)
 		return err_set(-ENOMEM, "out of memory");
 	store->log = log;
-	store->places = places();
 	count = sd_listen_fds_with_names(1, &names);
 	for (int i = 0; i < count; i++) {
 		if (rc == 0)
@@ -164,6 +228,12 @@ int fdstore_create(const struct log *log, struct fdstore **ret_store)
 		fdstore_free(store);
 		return rc;
 	}
+	if (count < 0)
+		log_error(log,
+			  "what systemd has kept can not be taken: LISTEN_FDS or LISTEN_FDNAMES is "
+			  "wrong: %s",
+			  strerrordesc_np(-count));
+	store->places = places(store);
 	*ret_store = store;
 	return 0;
 }
@@ -225,6 +295,7 @@ void fdstore_forget_rest(struct fdstore *store)
 		} else {
 			(void)sd_notifyf(0, "FDSTOREREMOVE=1\nFDNAME=" PREFIX "%s", kept->pool);
 			store->held--;
+			store->names_bytes -= name_bytes(kept);
 		}
 		close(kept->fd);
 		kept->fd = -1;
@@ -255,6 +326,12 @@ static int hand_over(struct fdstore *store, const char *name, int fd, unsigned l
 			       "systemd keeps %u descriptors for this unit, and %u are there: raise "
 			       "FileDescriptorStoreMax= (systemctl edit)",
 			       store->places, store->held);
+	if (store->names_bytes + (1 + leave) * NAME_BYTES > NAMES_BYTES && getenv("NOTIFY_SOCKET"))
+		return err_set(-ENOSPC,
+			       "the names of the %u descriptors that systemd keeps have %zu bytes, and "
+			       "with more the next tarnd could not start (at most %u): use fewer "
+			       "regions, or shorter names",
+			       store->held, store->names_bytes, NAMES_BYTES);
 	/* FDPOLL: a memfd has no events by which it could be found to be dead */
 	snprintf(state, sizeof(state), "FDSTORE=1\nFDNAME=%s\nFDPOLL=0", name);
 	rc = sd_pid_notify_with_fds(0, 0, state, &fd, 1);
@@ -262,6 +339,7 @@ static int hand_over(struct fdstore *store, const char *name, int fd, unsigned l
 		return err_set(rc, "the memory can not be handed to systemd: %s",
 			       strerrordesc_np(-rc));
 	store->held += rc > 0;
+	store->names_bytes += rc > 0 ? strlen(name) + 1 : 0;
 	return rc > 0;
 }
 
@@ -271,15 +349,6 @@ int fdstore_keep(struct fdstore *store, const char *pool, int fd)
 
 	snprintf(name, sizeof(name), PREFIX "%s", pool);
 	return hand_over(store, name, fd, 0);
-}
-
-static void region_text(struct fdstore_region region, char ret_text[NAME_BYTES])
-{
-	int length = snprintf(ret_text, NAME_BYTES, REGION_PREFIX "%s/%s", region.pool, region.name);
-
-	if (region.generation)
-		snprintf(ret_text + length, NAME_BYTES - (size_t)length, "%c%u", GENERATION,
-			 region.generation);
 }
 
 int fdstore_keep_region(struct fdstore *store, struct fdstore_region region, int fd, bool instead)
@@ -298,4 +367,6 @@ void fdstore_drop_region(struct fdstore *store, struct fdstore_region region)
 	(void)sd_notifyf(0, "FDSTOREREMOVE=1\nFDNAME=%s", name);
 	if (store->held)
 		store->held--;
+	store->names_bytes -= strlen(name) + 1 < store->names_bytes ? strlen(name) + 1
+								    : store->names_bytes;
 }

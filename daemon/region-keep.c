@@ -4,6 +4,7 @@
  * memories with systemd for a moment, so that it is lost at none: a memory is handed over only when it is whole, and
  * the one of the latest generation is the region. Next: fdstore.h; region.c says when.
  */
+#include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -108,22 +109,27 @@ void region_keep_no_more(struct region *region)
 
 /* ---- after a restart ---- */
 
-/* What was kept is a memfd of ours; what is in it, anybody's. */
-static bool tail_valid(const struct pool_memory *memory, const char *name,
-		       struct region_tail *ret_tail)
+/* What was kept is a memfd of ours; what is in it, anybody's. *ret_bytes: of the memory. */
+static bool tail_read(int fd, const char *name, struct region_tail *ret_tail, uint64_t *ret_bytes)
 {
 	struct region_tail tail;
+	struct stat stat;
+	uint64_t bytes;
 
-	if (memory->bytes <= FABRIC_SPACE_TAIL_BYTES)
+	if (fstat(fd, &stat) < 0 || stat.st_size <= (off_t)FABRIC_SPACE_TAIL_BYTES)
 		return false;
-	memcpy(&tail, memory->base + memory->bytes - FABRIC_SPACE_TAIL_BYTES, sizeof(tail));
-	if (tail.alive != REGION_ALIVE || tail.id == 0 ||
+	bytes = (uint64_t)stat.st_size;
+	if (pread(fd, &tail, sizeof(tail), stat.st_size - (off_t)FABRIC_SPACE_TAIL_BYTES) !=
+	    (ssize_t)sizeof(tail))
+		return false;
+	if (tail.alive != REGION_ALIVE || tail.id == 0 || tail.id == UINT64_MAX ||
 	    tail.id >> REGION_ID_CLOCK_BITS > clock_wall_ms() + ID_AHEAD_MS ||
 	    tail.bytes == 0 || tail.bytes % REGION_ROUND_BYTES ||
-	    tail.bytes > memory->bytes - FABRIC_SPACE_TAIL_BYTES ||
+	    tail.bytes > bytes - FABRIC_SPACE_TAIL_BYTES ||
 	    strncmp(tail.name, name, sizeof(tail.name)) != 0)
 		return false;
 	*ret_tail = tail;
+	*ret_bytes = bytes;
 	return true;
 }
 
@@ -137,43 +143,67 @@ static struct region *id_find(struct regions *regions, uint64_t id)
 	return NULL;
 }
 
+static void give_back(const struct regions *regions, const char *name, const char *why)
+{
+	log_warning(regions->pool->log, "pool %s: region %s can not be used again: %s: it is given back",
+		    regions->pool->name, name, why);
+}
+
+/*
+ * Whoever is short of memory or of descriptors now may not be after the next start: systemd goes on keeping it, and its
+ * name is taken, by a region that is good for being destroyed.
+ */
+static void stay_kept(struct regions *regions, const char *name)
+{
+	log_error(regions->pool->log,
+		  "pool %s: region %s can not be used now: %s; what is in it stays kept: when that is "
+		  "mended, restart tarnd, or else destroy the region",
+		  regions->pool->name, name, err_text());
+}
+
+/* False: it is not to be kept any more. */
 static bool adopt(struct regions *regions, const char *name, uint32_t generation, int fd)
 {
 	const struct pool *pool = regions->pool;
 	struct config_pool config = *pool->config;
-	struct pool_memory memory;
+	struct pool_memory memory = {.fd = -1, .fd_read_only = -1};
 	struct region_tail tail;
 	struct region *region;
+	uint64_t bytes;
+	int rc;
 
+	if (!tail_read(fd, name, &tail, &bytes) || id_find(regions, tail.id)) {
+		give_back(regions, name, "what was kept of it is damaged");
+		close(fd);
+		return false;
+	}
 	config.file.text = "";
 	/* it got what there was; "require" may have been set since */
 	config.hugepages.number = CONFIG_HUGEPAGES_PREFER;
-	if (pool_memory_adopt(&config, fd, true, pool->log, &memory) < 0) {
-		log_warning(pool->log, "pool %s: region %s can not be used again: %s", pool->name,
-			    name, err_text());
+	rc = pool_memory_adopt(&config, fd, true, pool->log, &memory);
+	if (rc == -EINVAL) {
+		give_back(regions, name, err_text());
 		return false;
 	}
-	region = tail_valid(&memory, name, &tail) && !id_find(regions, tail.id) &&
-				 tail.id < UINT64_MAX
-			 ? region_new(regions, name, tail.id, tail.bytes)
-			 : NULL;
+	region = region_new(regions, name, tail.id, tail.bytes);
+	if (!region)
+		rc = err_set(-ENOMEM, "out of memory");
+	if (rc < 0)
+		stay_kept(regions, name);
 	if (!region) {
-		log_warning(pool->log,
-			    "pool %s: what was kept of region %s is damaged: it is given back",
-			    pool->name, name);
 		pool_memory_free(&memory);
-		return false;
+		return true;
 	}
 	region->memory = memory;
 	/* what it says of its size is a writer's word */
-	regions->bytes += memory.bytes - region->counted;
-	region->counted = memory.bytes;
+	regions->bytes += bytes - region->counted;
+	region->counted = bytes;
 	region->created_ms = tail.created_ms;
 	region->generation = generation;
 	keeping_set(region, REGION_KEPT);
 	/* later than any of before the restart: who knows one of those is told */
 	region->sequence = clock_wall_ms() << REGION_ID_CLOCK_BITS;
-	region->state = TARN_REGION_READY;
+	region->state = rc < 0 ? TARN_REGION_FAILED : TARN_REGION_READY;
 	return true;
 }
 
@@ -207,7 +237,9 @@ static void superseded(struct regions *regions, const char *name, int fd)
 void regions_adopt(struct regions *regions, struct fdstore *kept)
 {
 	char name[WIRE_REGION_NAME_BYTES];
+	const struct region *region;
 	uint32_t generation;
+	unsigned ready = 0;
 	int fd;
 
 	regions->kept = kept;
@@ -226,7 +258,9 @@ void regions_adopt(struct regions *regions, struct fdstore *kept)
 								  .name = name,
 								  .generation = generation});
 	}
-	if (regions->count)
+	TAILQ_FOREACH (region, &regions->list, link)
+		ready += region->state == TARN_REGION_READY;
+	if (ready)
 		log_notice(regions->pool->log, "pool %s: %u regions are there again",
-			   regions->pool->name, regions->count);
+			   regions->pool->name, ready);
 }

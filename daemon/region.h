@@ -113,7 +113,8 @@ void regions_registration_removed(struct regions *regions, struct registration *
 /* ---- region-keep.c: over restarts ---- */
 
 /*
- * Those that systemd has kept; what can not be used is given back, and the log says so. From now on it keeps, too.
+ * Those that systemd has kept; what is damaged is given back, and the log says so; what can not be mapped now stays
+ * kept, as a region that is FAILED. From now on it keeps, too.
  * kept: NULL, or there as long as the regions are.
  */
 void regions_adopt(struct regions *regions, struct fdstore *kept);

@@ -171,7 +171,7 @@ def test_systemd_is_told():
         notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         notify.settimeout(PATIENCE)
         notify.bind(f"{tarnd.dir}/notify")
-        tarnd.start(env=dict(os.environ, NOTIFY_SOCKET=f"{tarnd.dir}/notify"))
+        tarnd.start(env=dict(os.environ, NOTIFY_SOCKET=f"{tarnd.dir}/notify", FDSTORE="1024"))
         tarnd.stop()
         notify.settimeout(0.2)
         text = b""

@@ -74,6 +74,8 @@ class Manager:
         redirect = "".join(f" {3 + place}<&{fd}" for place, (_, fd) in enumerate(self.kept))
         script = f"exec env LISTEN_PID=$$ \"$@\"{redirect}"
         environment = dict(os.environ, NOTIFY_SOCKET=self.path)
+        # as since systemd 254; an older one would have to answer at the start
+        environment.setdefault("FDSTORE", "1024")
         if self.kept:
             environment.update(LISTEN_FDS=str(len(self.kept)), LISTEN_FDNAMES=":".join(name for name, _ in self.kept))
         return subprocess.Popen(

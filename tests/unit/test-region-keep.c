@@ -3,6 +3,7 @@
  * Regions over the death of a daemon, with a systemd of our own: at each message to it, and between them, what it has is
  * copied as it is at that moment, and a daemon started on it. What is asked for by messages is test-region.c's.
  */
+#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -25,6 +26,9 @@
 int __wrap_sd_pid_notify_with_fds(pid_t pid, int unset, const char *text, const int *fds,
 				  unsigned count);
 int __wrap_sd_notifyf(int unset, const char *format, ...);
+int __wrap_sd_notify_barrier(int unset, uint64_t timeout);
+void *__real_mmap(void *address, size_t bytes, int prot, int flags, int fd, off_t offset);
+void *__wrap_mmap(void *address, size_t bytes, int prot, int flags, int fd, off_t offset);
 
 /* ---- systemd ---- */
 
@@ -43,6 +47,9 @@ static struct store deaths[DEATHS_MAX]; /* what it would have had */
 static unsigned death_count;
 static bool watched; /* deaths are of interest now */
 static int refuses; /* with this */
+static bool drops;  /* FileDescriptorStoreMax=0: closed, and nothing is said */
+static int barrier; /* what sd_notify_barrier() returns */
+static bool no_memory; /* of these, for a mapping that is written */
 
 static void clear(struct store *store)
 {
@@ -106,6 +113,8 @@ int __wrap_sd_pid_notify_with_fds(pid_t pid, int unset, const char *text, const 
 	assert_true(pid == 0 && unset == 0 && count == 1 && strstr(text, "FDSTORE=1"));
 	if (refuses)
 		return refuses;
+	if (drops)
+		return 1;
 	may_die();
 	name_of(text, name);
 	put(&systemd, name, fcntl(fds[0], F_DUPFD_CLOEXEC, 0));
@@ -136,6 +145,20 @@ int __wrap_sd_notifyf(int unset, const char *format, ...)
 	return 1;
 }
 
+int __wrap_sd_notify_barrier(int unset, uint64_t timeout)
+{
+	assert_true(unset == 0 && timeout > 0 && timeout < UINT64_MAX);
+	return barrier;
+}
+
+void *__wrap_mmap(void *address, size_t bytes, int prot, int flags, int fd, off_t offset)
+{
+	if (!no_memory || !(flags & MAP_SHARED) || bytes < SMALL)
+		return __real_mmap(address, bytes, prot, flags, fd, offset);
+	errno = ENOMEM;
+	return MAP_FAILED;
+}
+
 /* ---- daemons ---- */
 
 struct world {
@@ -160,11 +183,10 @@ static struct fdstore_region split(char *name)
 }
 
 /* With what systemd has. */
-static void world_open(struct world *w)
+static void world_adopt(struct world *w)
 {
 	char name[200];
 
-	fixture_open(&w->f, MORE);
 	w->regions = w->f.pool->regions;
 	assert_int_equal(fdstore_create(&w->f.log, &w->store), 0);
 	for (unsigned i = 0; i < systemd.count; i++) {
@@ -174,6 +196,12 @@ static void world_open(struct world *w)
 				 0);
 	}
 	regions_adopt(w->regions, w->store);
+}
+
+static void world_open(struct world *w)
+{
+	fixture_open(&w->f, MORE);
+	world_adopt(w);
 }
 
 static void world_close(struct world *w)
@@ -461,6 +489,145 @@ static void test_no_place(void **state)
 	unsetenv("NOTIFY_SOCKET");
 }
 
+/* A start that is short of memory: what is kept stays so, under its name, until it can be used, or is destroyed. */
+static void test_no_memory(void **state)
+{
+	struct region *region;
+	struct world w;
+	uint64_t id;
+
+	(void)state;
+	for (unsigned destroyed = 0; destroyed < 2; destroyed++) {
+		world_open(&w);
+		id = make(&w, "a", SMALL)->id;
+		assert_int_equal(region_resize(regions_find(w.regions, "a"), LARGE), 0);
+		settle(&w);
+		world_close(&w);
+		fixture_open(&w.f, MORE);
+		no_memory = true;
+		world_adopt(&w);
+		no_memory = false;
+		region = regions_find(w.regions, "a");
+		assert_non_null(region);
+		assert_true(region->state == TARN_REGION_FAILED && region->id == id &&
+			    region->bytes == LARGE);
+		assert_true(w.regions->bytes >= LARGE);
+		assert_int_equal(w.regions->refused, 0);
+		assert_int_equal(systemd.count, 1);
+		assert_int_equal(region_create(w.regions, "a", SMALL), -TARN_EEXISTS);
+		assert_int_equal(region_resize(region, SMALL), -TARN_EBUSY);
+		if (destroyed) {
+			assert_int_equal(region_destroy(region), 0);
+			settle(&w);
+			assert_int_equal(w.regions->count, 0);
+			assert_int_equal(w.regions->bytes, 0);
+			assert_int_equal(systemd.count, 0);
+			finish(&w);
+			continue;
+		}
+		world_close(&w);
+		world_open(&w);
+		region = regions_find(w.regions, "a");
+		assert_int_equal(region->id, id);
+		check_whole(region, SMALL);
+		assert_int_equal(systemd.count, 1);
+		finish(&w);
+	}
+}
+
+/* A region that is made: what is it said to be? */
+static enum region_keeping kept_as(const char *store_max)
+{
+	enum region_keeping keeping;
+	struct world w;
+
+	if (store_max)
+		setenv("FDSTORE", store_max, 1);
+	setenv("NOTIFY_SOCKET", "/of/a/test", 1);
+	world_open(&w);
+	keeping = make(&w, "a", SMALL)->keeping;
+	assert_int_equal(w.regions->refused, keeping == REGION_REFUSED);
+	assert_int_equal(systemd.count, keeping == REGION_KEPT && !drops);
+	finish(&w);
+	unsetenv("FDSTORE");
+	unsetenv("NOTIFY_SOCKET");
+	return keeping;
+}
+
+/* What systemd does not keep is not said to be kept, whether it tells that or not. */
+static void test_keeps_nothing(void **state)
+{
+	(void)state;
+	barrier = 1;
+	assert_int_equal(kept_as("0"), REGION_REFUSED);
+	assert_int_equal(kept_as("8"), REGION_KEPT);
+	assert_int_equal(kept_as(NULL), REGION_KEPT);
+	drops = true;
+	assert_int_equal(kept_as(NULL), REGION_REFUSED);
+	drops = false;
+	/* it does not come to answer: nothing is known */
+	barrier = -ETIMEDOUT;
+	assert_int_equal(kept_as(NULL), REGION_KEPT);
+}
+
+/* The names of all are one variable of the next daemon: it must be able to start. */
+static void test_long_names(void **state)
+{
+	enum { MANY = 2500 };
+	static char names[MANY][WIRE_REGION_NAME_BYTES];
+	struct fdstore_region region = {.pool = "main"};
+	size_t bytes = 0;
+	struct world w;
+	unsigned i;
+	int rc;
+
+	(void)state;
+	setenv("FDSTORE", "60000", 1);
+	setenv("NOTIFY_SOCKET", "/of/a/test", 1);
+	world_open(&w);
+	drops = true; /* so that this here does not keep them all */
+	for (i = 0; i < MANY; i++) {
+		snprintf(names[i], sizeof(names[i]), "%039u", i);
+		region.name = names[i];
+		rc = fdstore_keep_region(w.store, region, 0, false);
+		if (rc < 0)
+			break;
+		bytes += strlen("tarn-region-main/:") + strlen(names[i]);
+	}
+	assert_true(rc == -ENOSPC && i > 1024);
+	assert_non_null(strstr(err_text(), "could not start"));
+	assert_true(bytes < 131072 - strlen("LISTEN_FDNAMES=") - 1);
+	for (unsigned k = 0; k < 10; k++)
+		fdstore_drop_region(w.store, (struct fdstore_region){.pool = "main", .name = names[k]});
+	assert_int_equal(fdstore_keep_region(w.store, region, 0, false), 1);
+	drops = false;
+	finish(&w);
+	unsetenv("FDSTORE");
+	unsetenv("NOTIFY_SOCKET");
+}
+
+/* Nonsense of the one who starts it is said, and is no reason not to start. */
+static void test_nonsense(void **state)
+{
+	static const char *const counts[] = {"1000000000", "-1", "1", "a"};
+	struct fdstore *store;
+	struct fixture f;
+	char pid[16];
+
+	(void)state;
+	fixture_open(&f, MORE);
+	snprintf(pid, sizeof(pid), "%d", (int)getpid());
+	for (unsigned i = 0; i < 4; i++) {
+		setenv("LISTEN_PID", pid, 1);
+		setenv("LISTEN_FDS", counts[i], 1);
+		setenv("LISTEN_FDNAMES", "tarn-pool-main:tarn-pool-other", 1);
+		assert_int_equal(fdstore_create(&f.log, &store), 0);
+		assert_int_equal(fdstore_take(store, "main"), -1);
+		fdstore_free(store);
+	}
+	fixture_close(&f);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -469,6 +636,10 @@ int main(void)
 		cmocka_unit_test(test_destroyed_while_resized),
 		cmocka_unit_test(test_not_told),
 		cmocka_unit_test(test_no_place),
+		cmocka_unit_test(test_no_memory),
+		cmocka_unit_test(test_keeps_nothing),
+		cmocka_unit_test(test_long_names),
+		cmocka_unit_test(test_nonsense),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -61,7 +61,8 @@ enum tarn_region_state {
 	TARN_REGION_READY = 2,      /* can be opened */
 	TARN_REGION_RESIZING = 3,   /* likewise; it can not be opened until that is done */
 	TARN_REGION_DESTROYING = 4, /* nobody is let in any more */
-	TARN_REGION_FAILED = 5      /* could not be made, tarnd's log says why: destroy it */
+	/* could not be made: destroy it; or could not be used after a restart, and is kept for the next one. tarnd's log says why */
+	TARN_REGION_FAILED = 5
 };
 
 /** What is known of a region. Set `size` before; a later version may know more. */
@@ -103,7 +104,7 @@ TARN_API TARN_MUST_CHECK int tarn_region_create(struct tarn_session *session, co
  * @ret_region: belongs to the session; ended by tarn_region_close(), before the session is closed. Blocks a
  * few round trips, and up to the time limit for one that is being made or resized. Survives reconnects.
  *
- * Errors: -TARN_EBUSY: it is not ready yet; -TARN_EPOOLFULL: it could not be made, destroy it; -TARN_ENOREGION;
+ * Errors: -TARN_EBUSY: it is not ready yet; -TARN_EPOOLFULL: TARN_REGION_FAILED, see there; -TARN_ENOREGION;
  * -ENOSPC: TARN_REGION_OPEN_MAX are open.
  */
 TARN_API TARN_MUST_CHECK int tarn_region_open(struct tarn_session *session, const char *name,
