@@ -116,6 +116,7 @@ static void on_keeper_timer(evutil_socket_t fd, short what, void *arg)
 		if (due < wait)
 			wait = due;
 	}
+	events_tell_dropped(daemon->events, false);
 	tv.tv_sec = (time_t)(wait / 1000000000);
 	tv.tv_usec = (suseconds_t)(wait % 1000000000 / 1000);
 	event_add(daemon->keeper_timer, &tv);
@@ -391,6 +392,7 @@ void daemon_free(struct daemon *daemon)
 	if (daemon->base)
 		event_base_free(daemon->base);
 	replay_free(daemon->replay);
+	events_tell_dropped(daemon->events, true);
 	events_free(daemon->events);
 	port_stats_free(daemon->port_stats);
 	fdstore_free(daemon->fdstore);

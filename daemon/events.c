@@ -41,6 +41,7 @@ struct events {
 	uint64_t minute;
 	unsigned listed[EVENT_KINDS]; /* in this minute */
 	uint64_t counts[EVENT_KINDS];
+	bool dropped; /* there may be some in `limits` that nobody has been told of */
 	struct limit limits[EVENT_KINDS]; /* of the log's lines */
 };
 
@@ -108,6 +109,7 @@ static bool may_log(struct events *events, enum event_kind kind, unsigned *ret_d
 	}
 	if (limit->lines >= kinds[kind].limit) {
 		limit->dropped++;
+		events->dropped = true;
 		return false;
 	}
 	limit->lines++;
@@ -133,6 +135,13 @@ static int to_journal(const struct log *log, enum event_kind kind, const struct 
 	return journal_send(&journal, log->journal);
 }
 
+static void write_line(const struct log *log, enum event_kind kind,
+		       const struct event_fields *fields, const char *text)
+{
+	if (log->format != LOG_FORMAT_JOURNAL || to_journal(log, kind, fields, text) < 0)
+		log_write(log, kinds[kind].level, "%s", text);
+}
+
 /* The text has `length` bytes, and room for more. */
 static void to_log(struct events *events, enum event_kind kind, const struct event_fields *fields,
 		   char text[LOG_LINE_BYTES], int length)
@@ -145,8 +154,34 @@ static void to_log(struct events *events, enum event_kind kind, const struct eve
 	if (dropped && length > 0 && length < LOG_LINE_BYTES)
 		snprintf(text + length, LOG_LINE_BYTES - (size_t)length,
 			 " (%u more like this were not logged)", dropped);
-	if (log->format != LOG_FORMAT_JOURNAL || to_journal(log, kind, fields, text) < 0)
-		log_write(log, kinds[kind].level, "%s", text);
+	write_line(log, kind, fields, text);
+}
+
+void events_tell_dropped(struct events *events, bool all)
+{
+	static const struct event_fields none;
+	char text[128];
+	uint64_t now;
+
+	if (!events || !events->dropped)
+		return;
+	now = clock_now_ns();
+	events->dropped = false;
+	for (unsigned kind = 0; kind < EVENT_KINDS; kind++) {
+		struct limit *limit = &events->limits[kind];
+
+		if (!limit->dropped)
+			continue;
+		if (!all && now - limit->began_ns < LIMIT_NS) {
+			events->dropped = true;
+			continue;
+		}
+		snprintf(text, sizeof(text), "%s: %u more of these events were not logged",
+			 kinds[kind].name, limit->dropped);
+		limit->dropped = 0;
+		if (log_wants(events->log, kinds[kind].level))
+			write_line(events->log, (enum event_kind)kind, &none, text);
+	}
 }
 
 /* ---- both ---- */

@@ -9,6 +9,7 @@
 #ifndef TARN_DAEMON_EVENTS_H
 #define TARN_DAEMON_EVENTS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -46,11 +47,13 @@ struct events *events_create(const struct log *log);
 void events_free(struct events *events);
 /*
  * The one call by which an event is told. Never waits; does not change errno. All are counted; of one kind 16 are put into the ring
- * in a minute, and the log gets what event.def allows: what is dropped there is counted in the kind's next line. `fields` may be
- * NULL. Nothing happens when events is NULL (a pool in a test).
+ * in a minute, and the log gets what event.def allows: what is dropped there is counted in the kind's next line, or by
+ * events_tell_dropped(). `fields` may be NULL. Nothing happens when events is NULL (a pool in a test).
  */
 void events_tell(struct events *events, enum event_kind kind, const struct event_fields *fields,
 		 const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+/* Says of each kind how many lines its limit has dropped, once its ten seconds are over; `all`: now. Cheap; now and then. */
+void events_tell_dropped(struct events *events, bool all);
 /* How often it has happened. */
 uint64_t events_count(const struct events *events, enum event_kind kind);
 const char *events_kind_name(enum event_kind kind);

@@ -184,6 +184,51 @@ static void test_limit(void **state)
 	journal_close(&j);
 }
 
+/* Clients that come and go all the time: how many lines there were not is said when it is over, too. */
+static void test_dropped(void **state)
+{
+	static const enum event_kind kinds[] = {EVENT_client_connected, EVENT_client_left,
+						EVENT_client_dead};
+	struct journald j;
+	char got[4096];
+
+	(void)state;
+	journal_open(&j);
+	for (unsigned i = 0; i < 3; i++) {
+		unsigned lines = 0;
+
+		for (unsigned n = 0; n < 10000; n++) {
+			events_tell(j.events, kinds[i], NULL, "client %u", n);
+			lines += *next(j.socket, got, sizeof(got)) != '\0';
+			lines += *next(j.out[0], got, sizeof(got)) != '\0';
+		}
+		assert_int_equal(lines, 200);
+	}
+	now_ns += 9999999999;
+	events_tell_dropped(j.events, false);
+	assert_string_equal(next(j.socket, got, sizeof(got)), "");
+	now_ns++;
+	events_tell_dropped(j.events, false);
+	assert_non_null(strstr(next(j.socket, got, sizeof(got)),
+			       "MESSAGE=client_connected: 9800 more of these events were not logged\n"));
+	assert_non_null(strstr(got, "c1b721a120234e9b94adbbcebabb9dcc"));
+	assert_non_null(strstr(next(j.socket, got, sizeof(got)), "client_left: 9800 more"));
+	assert_non_null(strstr(next(j.socket, got, sizeof(got)), "client_dead: 9800 more"));
+	events_tell_dropped(j.events, false);
+	assert_string_equal(next(j.socket, got, sizeof(got)), "");
+	/* said once: not in the next line as well */
+	events_tell(j.events, EVENT_client_left, NULL, "one");
+	assert_non_null(strstr(next(j.socket, got, sizeof(got)), "MESSAGE=one\n"));
+	/* at the end at once */
+	for (unsigned n = 0; n < 201; n++) {
+		events_tell(j.events, EVENT_client_left, NULL, "client %u", n);
+		next(j.socket, got, sizeof(got));
+	}
+	events_tell_dropped(j.events, true);
+	assert_non_null(strstr(next(j.socket, got, sizeof(got)), "client_left: 2 more"));
+	journal_close(&j);
+}
+
 /* Each name and id once: what is told of one event is not found as another one. */
 static void test_table(void **state)
 {
@@ -291,6 +336,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_fields),  cmocka_unit_test(test_long),
 		cmocka_unit_test(test_without), cmocka_unit_test(test_limit),
+		cmocka_unit_test(test_dropped),
 		cmocka_unit_test(test_table),   cmocka_unit_test(test_ring),
 		cmocka_unit_test(test_flood),   cmocka_unit_test(test_round),
 	};
