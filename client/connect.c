@@ -144,6 +144,7 @@ static enum session_again refusal_again(const struct wire_reject *reject)
 	case WIRE_REASON_MALFORMED:
 	case WIRE_REASON_REPLAY:
 	case WIRE_REASON_TRANSPORT:
+	case WIRE_REASON_CLUSTER:
 		return SESSION_NEVER;
 	}
 	/* a reason of a later version */

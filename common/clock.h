@@ -65,5 +65,11 @@ uint64_t clock_thread_ns(void);
 /* Milliseconds since 1970: for what is shown to people and for stored expiry times. It may step. */
 uint64_t clock_wall_ms(void);
 
+/*
+ * Time that goes on while the machine is suspended, which clock_now_ns() need not do: for what somebody else counts, too. Not
+ * comparable with that. Any thread.
+ */
+uint64_t clock_boottime_ns(void);
+
 /* Sleeps at least this long; signals do not shorten it. */
 void clock_sleep_ns(uint64_t ns);

@@ -70,7 +70,7 @@ static bool key_id_valid(const uint8_t id[WIRE_KEY_ID_BYTES])
 
 static int request_check(const struct wire_request *request)
 {
-	if (request->flags & ~WIRE_REQUEST_READONLY)
+	if (request->flags & ~(WIRE_REQUEST_READONLY | WIRE_REQUEST_CLUSTER))
 		return err_set(-TARN_EPROTO, "handshake request with unknown flags 0x%x",
 			       request->flags);
 	if (!key_id_valid(request->key_id))
@@ -145,7 +145,9 @@ void wire_reply_encode(const struct wire_reply *reply, uint8_t buffer[WIRE_REPLY
 	put_uint(&w, reply->layout_version, 4);
 	put_uint(&w, reply->pool_bytes, 8);
 	put_uint(&w, reply->nonce, 8);
-	put_zeros(&w, 20);
+	put_uint(&w, reply->map_epoch, 8);
+	put_uint(&w, reply->cluster, 8);
+	put_zeros(&w, 4);
 	put_bytes(&w, reply->mac, WIRE_MAC_BYTES);
 	assert(w.at == buffer + WIRE_REPLY_BYTES);
 }
@@ -238,7 +240,9 @@ int wire_reply_decode(const void *buffer, size_t bytes, struct wire_reply *ret_r
 	reply.layout_version = get32(&r);
 	reply.pool_bytes = get_uint(&r, 8);
 	reply.nonce = get_uint(&r, 8);
-	skip(&r, 20);
+	reply.map_epoch = get_uint(&r, 8);
+	reply.cluster = get_uint(&r, 8);
+	skip(&r, 4);
 	get_bytes(&r, reply.mac, WIRE_MAC_BYTES);
 	rc = reply_check(&reply);
 	if (rc < 0)
@@ -335,6 +339,10 @@ const char *wire_reason_text(uint16_t reason)
 		return "the pool is not offered at this listener (connect to one that the pool's "
 		       "listen setting in tarnd.conf names), or over shared memory for reading only "
 		       "(its atomic operations are done by an RDMA device)";
+	case WIRE_REASON_CLUSTER:
+		return "the pool belongs to a cluster, of which this daemon has a part only: open it as "
+		       "tarn://HOST,HOST2/POOL with some of the members, with tarn://HOST,/POOL if one is known, or on "
+		       "its own host with tarn:SOCKET-PATH,?pool=NAME";
 	}
 	return "for a reason that this version does not know: upgrade the client";
 }
@@ -362,6 +370,7 @@ int wire_reason_code(uint16_t reason)
 	case WIRE_REASON_BUSY:
 	case WIRE_REASON_ADDRESS:
 	case WIRE_REASON_TRANSPORT:
+	case WIRE_REASON_CLUSTER:
 		return -TARN_EREFUSED;
 	}
 	return -TARN_EREFUSED;
@@ -378,7 +387,7 @@ void wire_rpc_encode(const struct wire_rpc *rpc, uint8_t buffer[WIRE_RPC_BYTES])
 	put_zeros(&w, 3);
 	put_uint(&w, rpc->tag, 4);
 	if (rpc->type == WIRE_RPC_PAGE || rpc->type == WIRE_RPC_REGION ||
-	    rpc->type == WIRE_RPC_GROW)
+	    rpc->type == WIRE_RPC_GROW || rpc->type == WIRE_RPC_MAP)
 		put_uint(&w, rpc->class, 4);
 	if (rpc->type == WIRE_RPC_ADD || rpc->type == WIRE_RPC_CAS || rpc->type == WIRE_RPC_FAA) {
 		put_uint(&w, rpc->slot_offset, 8);
@@ -404,7 +413,8 @@ int wire_rpc_decode(const void *buffer, size_t bytes, struct wire_rpc *ret_rpc)
 	rpc.type = get8(&r);
 	skip(&r, 3);
 	rpc.tag = get32(&r);
-	if (rpc.type < WIRE_RPC_PING || rpc.type > WIRE_RPC_GROW)
+	if (rpc.type < WIRE_RPC_PING ||
+	    (rpc.type > WIRE_RPC_GROW && rpc.type != WIRE_RPC_MAP))
 		return err_set(-TARN_EPROTO, "RPC of unknown type %u", rpc.type);
 	if (rpc.type == WIRE_RPC_PAGE) {
 		rpc.class = get32(&r);
@@ -413,7 +423,7 @@ int wire_rpc_decode(const void *buffer, size_t bytes, struct wire_rpc *ret_rpc)
 				       "RPC for a page of size class %u, there are 0 to %u",
 				       rpc.class, LAYOUT_CLASSES - 1);
 	}
-	if (rpc.type == WIRE_RPC_REGION || rpc.type == WIRE_RPC_GROW)
+	if (rpc.type == WIRE_RPC_REGION || rpc.type == WIRE_RPC_GROW || rpc.type == WIRE_RPC_MAP)
 		rpc.class = get32(&r);
 	if (rpc.type == WIRE_RPC_ADD || rpc.type == WIRE_RPC_CAS || rpc.type == WIRE_RPC_FAA) {
 		rpc.slot_offset = get_uint(&r, 8);
@@ -460,7 +470,8 @@ int wire_rpc_reply_decode(const void *buffer, size_t bytes, struct wire_rpc_repl
 	reply.value = (int64_t)get_uint(&r, 8);
 	reply.length = get_uint(&r, 8);
 	if (reply.type < WIRE_RPC_PING ||
-	    (reply.type > WIRE_RPC_GROW && reply.type != WIRE_RPC_NOTICE))
+	    (reply.type > WIRE_RPC_GROW && reply.type != WIRE_RPC_NOTICE &&
+	     reply.type != WIRE_RPC_MAP))
 		return err_set(-TARN_EPROTO, "RPC reply of unknown type %u", reply.type);
 	if (reply.status > 0)
 		return err_set(-TARN_EPROTO, "RPC reply with status %d, it is 0 or negative",

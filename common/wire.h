@@ -33,6 +33,8 @@
 /* ---- handshake ------------------------------------------------------------------------------- */
 
 #define WIRE_REQUEST_READONLY 0x1u /* the client will only read */
+/* it knows shard words (docs/protocol.md section 11): only with this is a pool of a cluster given */
+#define WIRE_REQUEST_CLUSTER 0x2u
 
 /*
  * 56 bytes: magic 4, version_min 1, version_max 1, flags 2, pool 8, key_id 8, time 8, nonce 8, mac
@@ -60,7 +62,7 @@ struct wire_region {
 /*
  * 196 bytes: magic 4, version 1, region_count 1, role 1, atomics 1, incarnation 8, boot_id 8,
  * client_id 4, client_slot 2, reserved 2, regions 4 x 24, deadline_us 4, epoch_us 4, grace_us 4,
- * layout_version 4, pool_bytes 8, nonce 8, reserved 20, mac 16
+ * layout_version 4, pool_bytes 8, nonce 8, map_epoch 8, cluster 8, reserved 4, mac 16
  */
 enum wire_role { WIRE_ROLE_READ = 1, WIRE_ROLE_WRITE = 2 };
 struct wire_reply {
@@ -77,6 +79,8 @@ struct wire_reply {
 	/* sum of the regions' lengths; when there are WIRE_REGIONS of them, more may follow by RPC */
 	uint64_t pool_bytes;
 	uint64_t nonce; /* the request's */
+	/* of a pool of a cluster: the epoch of the map that the daemon has (0: none), and cluster_hash(); else 0 */
+	uint64_t map_epoch, cluster;
 	/*
 	 * over the request's 56 bytes and the reply's first 180: the daemon knows the secret, too
 	 */
@@ -104,7 +108,8 @@ enum wire_reason {
 	WIRE_REASON_REPLAY = 13,    /* the key's request with this nonce has been used before */
 	WIRE_REASON_ADDRESS = 14,   /* too many connections from this address; detail: the limit */
 	WIRE_REASON_TRANSPORT = 15, /* the pool is not offered at this listener, or not for writing */
-	WIRE_REASON_LAST = 15
+	WIRE_REASON_CLUSTER = 16,   /* the pool is a part of a cluster's, and the client does not know of clusters */
+	WIRE_REASON_LAST = 16
 };
 /*
  * 32 bytes: magic 4, version_min 1, version_max 1, reason 2, detail 8, retry_after_ms 4, reserved
@@ -146,7 +151,8 @@ enum wire_rpc_type {
 	WIRE_RPC_REGION_CALL = 9, /* about applications' regions: struct wire_region_request */
 	/* from the daemon, unasked: somebody has notified a region that this client waits for */
 	WIRE_RPC_NOTICE = 10,
-	WIRE_RPC_LAST = 10
+	WIRE_RPC_MAP = 11, /* the cluster's map: how new it is, and where it is */
+	WIRE_RPC_LAST = 11
 };
 
 /*
@@ -156,7 +162,10 @@ enum wire_rpc_type {
 struct wire_rpc {
 	uint8_t type;
 	uint32_t tag;   /* comes back in the reply */
-	/* PAGE: size class. REGION: index. GROW: depth of the subtable. CAS, FAA: space (fabric.h) */
+	/*
+	 * PAGE: size class. REGION: index. GROW: depth of the subtable. CAS, FAA: space (fabric.h). MAP: 0: how
+	 * new it is; 1: where it is
+	 */
 	uint32_t class;
 	/*
 	 * ADD: the slot and the committed word that the client found there. CAS, FAA: offset of the
@@ -175,7 +184,8 @@ struct wire_rpc_reply {
 	 * 0, or a negative TARN_E*: PAGE -TARN_EPOOLFULL; GROW -TARN_EPOOLFULL: no page for a
 	 * subtable, -TARN_EINDEXFULL: max_depth is reached; ADD -TARN_ESTAMP: the slot holds
 	 * another word, nothing was added, find again; -TARN_ECONFLICT: it changed while adding;
-	 * -TARN_ETYPE: not a counter; any -TARN_EPROTO: the request makes no sense; -TARN_EREADONLY
+	 * -TARN_ETYPE: not a counter; MAP -TARN_ENOTFOUND: it has none that it may give; any -TARN_EPROTO: the
+	 * request makes no sense; -TARN_EREADONLY
 	 */
 	int32_t status;
 	/*
@@ -184,10 +194,18 @@ struct wire_rpc_reply {
 	 * many walks are complete, `value` the number of the one behind which 0 is the last word: it
 	 * has not begun yet, so it sees all that was deleted before the question.
 	 */
-	uint32_t number; /* PAGE: the page; NUMBER: the client id; REGION: rkey */
-	/* ADD: the counter after the add. CAS, FAA: the word as it was before. REGION: address */
+	/*
+	 * PAGE: the page; NUMBER: the client id; REGION: rkey. MAP 0: the member's number; 1: bytes of the
+	 * map (cluster-wire.h)
+	 */
+	uint32_t number;
+	/*
+	 * ADD: the counter after the add. CAS, FAA: the word as it was before. REGION: address. MAP 0: the
+	 * epoch; 1: the map's place in the pool
+	 */
 	int64_t value;
-	uint64_t length; /* REGION: bytes */
+	/* REGION: bytes. MAP 0: nanoseconds since that epoch was known to be the newest; 1: the map's checksum */
+	uint64_t length;
 };
 #define WIRE_RPC_REPLY_BYTES 32u
 

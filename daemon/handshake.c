@@ -58,6 +58,7 @@ static uint32_t reason_retry_ms(uint16_t reason)
 	case WIRE_REASON_INTERNAL:
 	case WIRE_REASON_REPLAY:
 	case WIRE_REASON_TRANSPORT:
+	case WIRE_REASON_CLUSTER:
 		break;
 	}
 	return 0;
@@ -97,6 +98,18 @@ static struct pool *find_pool(const struct daemon *daemon, uint64_t hash)
 		if (daemon->pools[i]->hash == hash)
 			return daemon->pools[i];
 	return NULL;
+}
+
+/* A client that does not look at shards' words would take another member's keys for missing. */
+static uint16_t check_cluster(const struct pool *pool, const struct wire_request *request)
+{
+	if (!pool->geometry.shards || request->flags & WIRE_REQUEST_CLUSTER)
+		return 0;
+	err_set(-TARN_EREFUSED,
+		"pool %s is a part of a cluster's: its client has to open it as a cluster, with "
+		"tarn://HOST,/POOL or tarn:SOCKET-PATH,?pool=NAME",
+		pool->name);
+	return WIRE_REASON_CLUSTER;
 }
 
 /* Is the pool offered here, and for this? 0 or the reason. */
@@ -267,6 +280,8 @@ void handshake_accept(struct handshake *shake, const struct wire_region *regions
 		.layout_version = LAYOUT_VERSION,
 		.pool_bytes = g->pool_bytes,
 		.nonce = shake->request.nonce,
+		.map_epoch = shake->pool->published.epoch,
+		.cluster = shake->pool->published.cluster,
 	};
 
 	memcpy(reply.regions, regions, count * sizeof(*regions));
@@ -337,6 +352,8 @@ static uint16_t judge(struct daemon *daemon, struct pool *pool, const struct poo
 		reason = WIRE_REASON_NO_POOL;
 	else
 		reason = check_listener(pool, who, shake->request.flags & WIRE_REQUEST_READONLY);
+	if (!reason)
+		reason = check_cluster(pool, &shake->request);
 	if (!reason)
 		reason = check_key(pool, who, shake, ret_retry_ms);
 	if (!reason)

@@ -67,6 +67,16 @@ struct pool_pages { /* by state and class; free and index pages have no class */
 	uint64_t damaged; /* words with an impossible state or class */
 };
 
+/* cluster-publish.h */
+struct cluster_published {
+	uint64_t epoch;        /* 0: there is none */
+	uint64_t cluster;      /* cluster_hash(); stays while there is no map */
+	uint64_t confirmed_ns; /* CLOCK_BOOTTIME; UINT64_MAX: always just now */
+	uint64_t offset, checksum;
+	uint32_t bytes;
+	uint16_t number; /* this member's */
+};
+
 struct events;
 struct fabric_endpoint;
 struct fdstore;
@@ -130,6 +140,7 @@ struct pool {
 	struct layout_telemetry ended; /* sum of what ended clients have reported last */
 	struct keeper *keeper;
 	struct regions *regions; /* of applications: region.h */
+	struct cluster_published published; /* of a pool of a cluster: what clients are told of the map */
 };
 
 /*

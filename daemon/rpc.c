@@ -11,6 +11,7 @@
 #include <tarn/tarn.h>
 
 #include "clock.h"
+#include "cluster-publish.h"
 #include "events.h"
 #include "keeper.h"
 #include "region.h"
@@ -253,7 +254,8 @@ static int32_t answer(struct pool *pool, struct rpc_client *client, const struct
 {
 	enum wire_rpc_type type = (enum wire_rpc_type)rpc->type; /* wire_rpc_decode() has checked */
 
-	if (client->read_only && type != WIRE_RPC_PING && type != WIRE_RPC_REGION)
+	if (client->read_only && type != WIRE_RPC_PING && type != WIRE_RPC_REGION &&
+	    type != WIRE_RPC_MAP)
 		return -TARN_EREADONLY;
 	switch (type) {
 	case WIRE_RPC_PING:
@@ -271,6 +273,8 @@ static int32_t answer(struct pool *pool, struct rpc_client *client, const struct
 		return region(client, rpc->class, reply);
 	case WIRE_RPC_GROW:
 		return grow(pool, rpc, reply);
+	case WIRE_RPC_MAP:
+		return cluster_publish_answer(pool, rpc, reply);
 	case WIRE_RPC_REGION_CALL: /* wire_rpc_decode() takes neither */
 	case WIRE_RPC_NOTICE:
 		break;

@@ -45,6 +45,8 @@ static struct wire_reply reply_example(void)
 		.layout_version = 1,
 		.pool_bytes = 12288,
 		.nonce = 17,
+		.map_epoch = 18,
+		.cluster = 1ull << 63 | 19,
 		.mac = {9}};
 }
 
@@ -94,7 +96,8 @@ static void test_request_malformed(void **state)
 	assert_int_equal(request_with(4, 2), -TARN_EVERSION); /* 2 to 3: too new */
 	assert_int_equal(request_with(4, 9), -TARN_EPROTO);   /* 9 to 3 */
 	assert_int_equal(request_with(5, 0), -TARN_EPROTO);
-	assert_int_equal(request_with(6, 2), -TARN_EPROTO); /* flags */
+	assert_int_equal(request_with(6, 2), 0); /* flags: WIRE_REQUEST_CLUSTER */
+	assert_int_equal(request_with(6, 4), -TARN_EPROTO);
 	assert_int_equal(request_with(7, 1), -TARN_EPROTO);
 	assert_int_equal(request_with(17, ' '), -TARN_EPROTO); /* key id */
 	assert_int_equal(request_with(17, 0), -TARN_EPROTO);   /* a hole in it */
@@ -120,12 +123,14 @@ static void test_reply(void **state)
 		"TARN\x01\x02\x02\x01\x0b\0\0\0\0\0\0\0\x0c\0\0\0\0\0\0\0\x0d\0\0\0\x0e\0\0\0", 32);
 	assert_memory_equal(bytes + 32, "\x0f\0\0\0\0\0\0\0\0\x10\0\0\0\0\0\0\x10\0\0\0\0\0\0\0",
 			    24);
+	assert_memory_equal(bytes + 160, "\x12\0\0\0\0\0\0\0\x13\0\0\0\0\0\0\x80\0\0\0\0", 20);
 	assert_memory_equal(bytes + 180, "\x09\0\0", 3); /* MAC */
 	assert_int_equal(wire_reply_decode(bytes, sizeof(bytes), &out), 0);
 	assert_int_equal(out.client_id, 13);
 	assert_int_equal(out.client_slot, 14);
 	assert_true(out.regions[1].length == 8192 && out.pool_bytes == 12288 && out.nonce == 17);
 	assert_int_equal(out.grace_us, 500000);
+	assert_true(out.map_epoch == in.map_epoch && out.cluster == in.cluster);
 }
 
 static int reply_decode(const struct wire_reply *in)
@@ -299,6 +304,12 @@ static void test_rpc_atomics(void **state)
 	assert_int_equal(bytes[0], 6);
 	assert_int_equal(wire_rpc_decode(bytes, WIRE_RPC_BYTES, &out), 0);
 	assert_true(out.slot_offset == 8 && out.delta == -1 && out.class == 0);
+	region.type = WIRE_RPC_MAP;
+	wire_rpc_encode(&region, bytes);
+	assert_memory_equal(bytes, "\x0b\0\0\0\x01\0\0\0\xff\xff\xff\xff\0\0\0\0", 16);
+	assert_int_equal(wire_rpc_decode(bytes, WIRE_RPC_BYTES, &out), 0);
+	assert_true(out.class == UINT32_MAX && out.slot_offset == 0);
+	region.type = WIRE_RPC_REGION;
 	wire_rpc_encode(&region, bytes);
 	assert_memory_equal(bytes, "\x07\0\0\0\x01\0\0\0\xff\xff\xff\xff\0\0\0\0", 16);
 	assert_int_equal(wire_rpc_decode(bytes, WIRE_RPC_BYTES, &out), 0);
@@ -307,7 +318,8 @@ static void test_rpc_atomics(void **state)
 	for (unsigned int type = 0; type < 256; type++) {
 		bytes[0] = (uint8_t)type;
 		assert_int_equal(wire_rpc_decode(bytes, WIRE_RPC_BYTES, &out),
-				 type >= WIRE_RPC_PING && type <= WIRE_RPC_GROW &&
+				 ((type >= WIRE_RPC_PING && type <= WIRE_RPC_GROW) ||
+				  type == WIRE_RPC_MAP) &&
 						 type != WIRE_RPC_PAGE /* class 2^32 - 1 */
 					 ? 0
 					 : -TARN_EPROTO);
