@@ -197,7 +197,7 @@ static int begin_insert(struct kv_op *op)
 {
 	uint64_t limits = op->session->limits.limits;
 
-	if (__builtin_expect(limits & (LAYOUT_LIMIT_KEYS | LAYOUT_LIMIT_BYTES), 0))
+	if (__builtin_expect(limits & (LAYOUT_LIMIT_KEYS | LAYOUT_LIMIT_BYTES) && !op->frozen, 0))
 		return kv_end(op, session_over_quota(op->session, limits & LAYOUT_LIMIT_KEYS
 									  ? LAYOUT_LIMIT_KEYS
 									  : LAYOUT_LIMIT_BYTES));

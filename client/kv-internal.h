@@ -163,6 +163,11 @@ struct kv_op {
 	unsigned late;     /* how often it has been waited for the daemon */
 	uint64_t asked_ns; /* when the daemon was asked to split, last; 0: never */
 
+	/* shard-put.h: a mover's write: slots are frozen, before and behind it */
+	bool frozen;
+	uint32_t owner;        /* of the new block */
+	uint64_t placed_slot;
+
 	/* kv-shard.c: the key's shard, of a cluster's pool */
 	bool cluster;
 	bool shard_found;      /* what SHARD goes on with: a frozen slot; else a miss */

@@ -186,7 +186,7 @@ static void build_image(struct kv_op *op, uint32_t kind, uint64_t value_bytes)
 		.class = (uint8_t)op->block.class,
 		.value_length = value_bytes,
 		.user_flags = op->user_flags,
-		.owner = op->session->identity.owner,
+		.owner = op->owner,
 		.stamp = op->stamp,
 		.expiry = expiry_epoch(op),
 	};
@@ -201,7 +201,10 @@ static void build_image(struct kv_op *op, uint32_t kind, uint64_t value_bytes)
 		memcpy(op->image + padded, &op->delta, 8);
 	}
 	block->checksum = layout_block_checksum(block, op->block.offset);
-	op->new_word = layout_slot_make(LAYOUT_SLOT_COMMITTED, op->fp, op->block.class,
+	op->new_word = layout_slot_make(op->frozen && !MUTATED(MUTATION_PLAIN)
+						? LAYOUT_SLOT_FROZEN
+						: LAYOUT_SLOT_COMMITTED,
+					op->fp, op->block.class,
 					MUTATED(MUTATION_GENERATION) ? 0 : block->generation,
 					op->block.offset);
 }
@@ -277,7 +280,8 @@ void kv_published(struct kv_op *op, uint64_t slot)
 	for (i = 0; i < op->extents_taken; i++)
 		alloc_publish(op->session->alloc, layout_slot_offset(image_extents(op)[i].where));
 	alloc_publish(op->session->alloc, op->block.offset);
-	if (op->session->cache && !op->extents_taken)
+	op->placed_slot = slot;
+	if (op->session->cache && !op->extents_taken && !op->frozen)
 		cache_add(op->session->cache, op->hash, op->seen_epoch, slot, op->new_word);
 	op->have_block = false;
 	op->extents_taken = 0;
@@ -302,6 +306,13 @@ static void retire_found(struct kv_op *op)
 
 static int update_decided(struct kv_op *op)
 {
+	/* a split copies what is frozen: with two of us at work there could be a copy of an old one */
+	if (op->frozen && op->split)
+		return kv_restart(op, true);
+	if (op->frozen) {
+		op->state = KV_UPDATE;
+		return KV_GO_ON;
+	}
 	/* over its quota an access key may write over a value, but with nothing larger */
 	if (op->kind == KV_PUT && op->session->limits.limits & LAYOUT_LIMIT_BYTES &&
 	    op->value_bytes > op->found->value_length)
@@ -330,7 +341,7 @@ int kv_put_found(struct kv_op *op)
 
 int kv_delete_found(struct kv_op *op)
 {
-	if (found_expired(op->session, op->found))
+	if (found_expired(op->session, op->found) && !op->frozen)
 		return kv_end(op, -TARN_ENOTFOUND);
 	return update_decided(op);
 }
@@ -347,7 +358,7 @@ int kv_update(struct kv_op *op)
 		cache_remove(op->session->cache, op->hash);
 	if (op->seen != op->word)
 		return kv_restart(op, true);
-	if (op->session->cache && op->kind != KV_DELETE)
+	if (op->session->cache && op->kind != KV_DELETE && !op->frozen)
 		cache_see(op->session->cache, op->hash, op->slot, op->word);
 	if (op->kind != KV_DELETE)
 		kv_published(op, op->slot);

@@ -18,6 +18,7 @@
 #include "engine.h"
 #include "err.h"
 #include "mutation.h"
+#include "shard-put.h"
 
 #define BACKOFF_BASE_NS   500u
 #define BACKOFF_DOUBLINGS 9u
@@ -576,6 +577,8 @@ static struct task *start(struct kv_op *op, enum kv_kind kind, const void *key, 
 	op->key_length = (uint32_t)key_bytes;
 	op->hash = layout_hash_key(key, key_bytes, s->geometry.hash_seed);
 	op->fp = layout_hash_fp(op->hash);
+	op->frozen = false;
+	op->owner = s->identity.owner;
 	op->cluster = s->since != NULL;
 	if (op->cluster)
 		kv_shard_begin(op);
@@ -600,6 +603,24 @@ static struct task *start(struct kv_op *op, enum kv_kind kind, const void *key, 
 	if (op->use_cache)
 		locate(op);
 	return &op->task;
+}
+
+struct task *shard_put(struct kv_op *op, const struct shard_put *put)
+{
+	struct task *task = start(op, KV_PUT, put->key, put->key_bytes);
+
+	op->frozen = true;
+	op->use_cache = false;
+	op->owner = put->owner;
+	op->value = put->value;
+	op->value_bytes = put->value_bytes;
+	op->put_flags = put->counter ? TARN_PUT_COUNTER : 0;
+	op->user_flags = put->user_flags;
+	op->expiry_ms = put->expiry_ms;
+	op->stamp = put->stamp;
+	if (put->counter)
+		memcpy(&op->delta, put->value, sizeof(op->delta));
+	return task;
 }
 
 struct task *kv_get(struct kv_op *op, const void *key, size_t key_bytes, void *buffer,
@@ -652,6 +673,20 @@ struct task *kv_add(struct kv_op *op, const void *key, size_t key_bytes, int64_t
 	op->expiry_ms = 0;
 	op->stamp = session_stamp(op->session);
 	return task;
+}
+
+struct task *shard_delete(struct kv_op *op, const void *key, size_t key_bytes)
+{
+	struct task *task = start(op, KV_DELETE, key, key_bytes);
+
+	op->frozen = true;
+	return task;
+}
+
+void shard_placed(const struct kv_op *op, uint64_t *ret_slot, uint64_t *ret_word)
+{
+	*ret_slot = op->placed_slot;
+	*ret_word = op->new_word;
 }
 
 int64_t kv_added(const struct kv_op *op)

@@ -84,6 +84,23 @@ enum blocks_result blocks_header(const struct blocks *blocks, uint64_t slot, uin
 	return BLOCKS_DONE;
 }
 
+bool blocks_hash(struct blocks *blocks, uint64_t word, struct layout_hash *ret_hash)
+{
+	const struct layout_geometry *g = &blocks->pool->geometry;
+	uint64_t offset = layout_slot_offset(word);
+	struct layout_block header;
+
+	if (!layout_block_place_valid(g, offset, layout_slot_class(word)))
+		return false;
+	self_read(blocks->pool, offset, &header, sizeof(header));
+	if (!header_fits(&header, word))
+		return false;
+	self_read(blocks->pool, offset + sizeof(header), blocks->words,
+		  layout_pad8(header.key_length));
+	*ret_hash = layout_hash_key(blocks->words, header.key_length, g->hash_seed);
+	return layout_hash_fp(*ret_hash) == layout_slot_fp(word);
+}
+
 /* ---- from a block to its slot ---- */
 
 static bool find_in_pair(const struct blocks *blocks, uint64_t pair, uint64_t offset,

@@ -31,13 +31,18 @@ void blocks_hint(const struct blocks *blocks, uint64_t word);
 enum blocks_result blocks_header(const struct blocks *blocks, uint64_t slot, uint64_t word,
 				 struct layout_block *ret_header);
 /*
+ * The hash of the key in the block that is named by `word`. False: there can be none, or not with this word. Good only
+ * if the slot still holds the word afterwards.
+ */
+bool blocks_hash(struct blocks *blocks, uint64_t word, struct layout_hash *ret_hash);
+/*
  * The slot that names the block at this offset, by the key that stands in it. False: there is none,
  * or none that may be emptied now (pending, frozen), or what stands there is no block of the class.
  */
 bool blocks_find(struct blocks *blocks, uint64_t offset, uint32_t class, uint64_t *ret_slot,
 		 uint64_t *ret_word);
 /*
- * Empties a slot that holds the committed `word`, and retires its block and that one's extents.
+ * Empties a slot that holds the committed or frozen `word`, and retires its block and that one's extents.
  * `check`: only if the checksum is right (else only a large value's, whose list is believed).
  * *ret_bytes: the memory that was retired.
  */

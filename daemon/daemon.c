@@ -122,6 +122,15 @@ static void on_keeper_timer(evutil_socket_t fd, short what, void *arg)
 	event_add(daemon->keeper_timer, &tv);
 }
 
+static void keeper_wake(void *arg)
+{
+	const struct timeval now = {0};
+	struct daemon *daemon = arg;
+
+	if (daemon->keeper_timer)
+		event_add(daemon->keeper_timer, &now);
+}
+
 /* ---- start ---- */
 
 /* Pools are made before this: a signal meanwhile ends the process as it always does, and nothing is
@@ -167,6 +176,8 @@ static int pools_create(struct daemon *daemon)
 				 &daemon->pools[i]);
 		if (rc < 0)
 			return pool_failed(config, &config->pools[i], rc);
+		daemon->pools[i]->wake = keeper_wake;
+		daemon->pools[i]->wake_arg = daemon;
 		daemon->pool_count++;
 	}
 	fdstore_forget_rest(daemon->fdstore);

@@ -16,6 +16,7 @@
 #include "grow.h"
 #include "pool.h"
 #include "self.h"
+#include "shards.h"
 #include "split.h"
 
 #define STEP_NS 1000000u
@@ -244,6 +245,27 @@ bool grow_active(const struct grow *g)
 	return split_under_way(&g->split);
 }
 
+bool grow_splits(const struct grow *g, uint32_t *ret_suffix, uint32_t *ret_depth)
+{
+	*ret_suffix = g->split.suffix;
+	*ret_depth = g->split.depth;
+	return grow_active(g);
+}
+
+uint32_t grow_depth(const struct grow *g)
+{
+	return g->split.global_depth;
+}
+
+/* Its slots are being frozen, or the like: it stays as it is (shards.h). */
+static bool held(const struct grow *g, uint64_t index, uint64_t entry)
+{
+	const struct shards *shards = keeper_shards(g->pool->keeper);
+	uint32_t depth = layout_directory_depth(entry);
+
+	return shards && shards_hold(shards, layout_suffix((uint32_t)index, depth), depth);
+}
+
 static bool at_limit(const struct grow *g, uint64_t entry)
 {
 	return layout_directory_depth(entry) >= g->pool->geometry.max_depth;
@@ -362,7 +384,7 @@ static void take_request(struct grow *g)
 			g->requests[i] = g->requests[i + 1];
 		if (split_entry_valid(&g->split, index, entry) &&
 		    layout_directory_depth(entry) == r.depth && !at_limit(g, entry) &&
-		    !is_new(g, layout_directory_page(entry)))
+		    !is_new(g, layout_directory_page(entry)) && !held(g, index, entry))
 			begin(g, index, entry);
 	}
 }
@@ -459,7 +481,8 @@ static void look_at(struct grow *g, uint64_t index, uint64_t entry)
 	if (depth > g->depth_max_now)
 		g->depth_max_now = depth;
 	find_resting(g, layout_directory_page(entry), &c);
-	if (!wants_split(g, &c) || is_new(g, layout_directory_page(entry)))
+	if (!wants_split(g, &c) || is_new(g, layout_directory_page(entry)) ||
+	    held(g, index, entry))
 		return;
 	if (at_limit(g, entry)) {
 		tell_limit(g);

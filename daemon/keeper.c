@@ -16,6 +16,7 @@
 #include "quota.h"
 #include "recycle.h"
 #include "self.h"
+#include "shards.h"
 #include "sweep.h"
 
 #define PAUSE_NS 2000000u /* between two steps while there is work */
@@ -33,6 +34,7 @@ static uint64_t step_expire(struct keeper *keeper, const struct keeper_time *tim
 static uint64_t step_evict(struct keeper *keeper, const struct keeper_time *time);
 static uint64_t step_quota(struct keeper *keeper, const struct keeper_time *time);
 static uint64_t step_sweep(struct keeper *keeper, const struct keeper_time *time);
+static uint64_t step_shards(struct keeper *keeper, const struct keeper_time *time);
 
 static const struct part parts[] = {
 	{step_recycle},
@@ -41,6 +43,7 @@ static const struct part parts[] = {
 	{step_evict},
 	{step_quota},
 	{step_sweep},
+	{step_shards},
 };
 #define PARTS (sizeof(parts) / sizeof(parts[0]))
 
@@ -53,6 +56,7 @@ struct keeper {
 	struct evict *evict;
 	struct grow *grow;
 	struct sweep *sweep;
+	struct shards *shards; /* NULL: of no cluster */
 	uint64_t epoch, epoch_due_ns;
 	uint64_t due_ns[PARTS];
 	uint64_t steps, step_due_ns; /* made, and when the next one is due */
@@ -80,6 +84,8 @@ int keeper_create(struct pool *pool, const struct log *log, struct keeper **ret_
 		rc = grow_create(pool, log, &keeper->grow);
 	if (rc == 0)
 		rc = sweep_create(pool, keeper->recycle, &keeper->sweep);
+	if (rc == 0 && pool->geometry.shards)
+		rc = shards_create(pool, &keeper->shards);
 	if (rc < 0) {
 		keeper_free(keeper);
 		return rc;
@@ -92,6 +98,7 @@ void keeper_free(struct keeper *keeper)
 {
 	if (!keeper)
 		return;
+	shards_free(keeper->shards);
 	sweep_free(keeper->sweep);
 	grow_free(keeper->grow);
 	evict_free(keeper->evict);
@@ -147,12 +154,15 @@ int keeper_grow(struct keeper *keeper, struct layout_hash hash, uint32_t depth)
 
 static uint64_t step_expire(struct keeper *keeper, const struct keeper_time *time)
 {
+	struct shards_stats shards = {0};
 	struct evict_stats evict;
 	struct grow_stats grow;
 
 	evict_get_stats(keeper->evict, &evict);
 	grow_get_stats(keeper->grow, &grow);
-	return expire_step(keeper->expire, time, evict.evicted + grow.splits);
+	if (keeper->shards)
+		shards_get_stats(keeper->shards, &shards);
+	return expire_step(keeper->expire, time, evict.evicted + grow.splits + shards.emptied);
 }
 
 static uint64_t step_evict(struct keeper *keeper, const struct keeper_time *time)
@@ -168,6 +178,34 @@ static uint64_t step_quota(struct keeper *keeper, const struct keeper_time *time
 static uint64_t step_sweep(struct keeper *keeper, const struct keeper_time *time)
 {
 	return sweep_step(keeper->sweep, time);
+}
+
+static uint64_t step_shards(struct keeper *keeper, const struct keeper_time *time)
+{
+	return keeper->shards ? shards_step(keeper->shards, time) : UINT64_MAX;
+}
+
+/* A job that was begun meanwhile is due. */
+static void shards_look(struct keeper *keeper)
+{
+	for (unsigned i = 0; keeper->shards && i < PARTS; i++)
+		if (parts[i].step == step_shards)
+			keeper->due_ns[i] = shards_due(keeper->shards);
+}
+
+struct shards *keeper_shards(const struct keeper *keeper)
+{
+	return keeper->shards;
+}
+
+bool keeper_splits(const struct keeper *keeper, uint32_t *ret_suffix, uint32_t *ret_depth)
+{
+	return grow_splits(keeper->grow, ret_suffix, ret_depth);
+}
+
+uint32_t keeper_index_depth(const struct keeper *keeper)
+{
+	return grow_depth(keeper->grow);
 }
 
 void keeper_moved(struct keeper *keeper, uint64_t word)
@@ -210,6 +248,7 @@ uint64_t keeper_step(struct keeper *keeper, uint64_t now)
 	uint64_t next;
 
 	epoch_step(keeper, now);
+	shards_look(keeper);
 	time = time_now(keeper, now);
 	/* One part a step: the first that is due, beginning behind the one that was last. */
 	for (unsigned i = 0; i < PARTS; i++) {
@@ -221,6 +260,7 @@ uint64_t keeper_step(struct keeper *keeper, uint64_t now)
 		keeper->turn = (part + 1) % PARTS;
 		break;
 	}
+	shards_look(keeper);
 	next = keeper->epoch_due_ns;
 	for (unsigned i = 0; i < PARTS; i++)
 		if (keeper->due_ns[i] < next)

@@ -139,6 +139,9 @@ struct pool {
 	struct pool_counters counters;
 	struct layout_telemetry ended; /* sum of what ended clients have reported last */
 	struct keeper *keeper;
+	/* The keeper has something to do that will not wait: asks for its step. NULL: nobody to ask. */
+	void (*wake)(void *arg);
+	void *wake_arg;
 	struct regions *regions; /* of applications: region.h */
 	struct cluster_published published; /* of a pool of a cluster: what clients are told of the map */
 };

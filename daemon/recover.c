@@ -177,7 +177,9 @@ static void slot_finish(struct recovery *r, uint64_t offset)
 	case LAYOUT_SLOT_PENDING: /* to kill one is never wrong, whoever may still be at it */
 		r->report.killed += slot_to(r, offset, word, 0);
 		return;
-	case LAYOUT_SLOT_FROZEN: /* no split is under way any more */
+	case LAYOUT_SLOT_FROZEN: /* no split is under way any more; a hand-over may be */
+		if (r->g->shards)
+			return;
 		r->report.thawed += slot_to(r, offset, word,
 					    layout_slot_with_state(word, LAYOUT_SLOT_COMMITTED));
 		return;
@@ -285,6 +287,13 @@ static void client_table_finish(struct recovery *r)
 			self_store(r->pool, layout_client_offset(r->g, slot), LAYOUT_CLIENT_FREE);
 }
 
+/* First of all: what is decided here is not by what a daemon before this one has owned. */
+static void shards_finish(struct recovery *r)
+{
+	for (uint32_t i = 0; i < r->g->shards; i++)
+		self_store(r->pool, layout_shard_offset(r->g, i), 0);
+}
+
 int recover_run(struct pool *pool, const struct recover_progress *progress,
 		struct recover_report *ret_report)
 {
@@ -295,6 +304,7 @@ int recover_run(struct pool *pool, const struct recover_progress *progress,
 	r.named = calloc(r.g->npages, sizeof(*r.named));
 	if (!r.named)
 		return err_set(-ENOMEM, "out of memory");
+	shards_finish(&r);
 	client_table_finish(&r);
 	rings_finish(&r);
 	rc = grow_recover(pool);

@@ -55,7 +55,8 @@ struct recover_progress {
 };
 
 /*
- * Finishes what was half done: splits, frozen and pending slots, tombstones; makes orphans of the slabs
+ * Finishes what was half done: splits, frozen and pending slots, tombstones (in a pool of a cluster all shards' words
+ * become "gone", and frozen slots stay: whose the shards are the map says, later); makes orphans of the slabs
  * of clients that are gone; empties the client table but for live ones. Before: geometry,
  * last_client_id and the unfenced clients of `pool` are set, nobody else can reach the memory, and there
  * is no keeper. May be repeated, also after it was broken off anywhere. progress: NULL: none. 0, or a

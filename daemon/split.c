@@ -16,6 +16,7 @@
 #include "mutation.h"
 #include "pool.h"
 #include "self.h"
+#include "shard.h"
 #include "split.h"
 
 /* What one call of a state's handler does at most. */
@@ -318,6 +319,23 @@ static bool read_hash(struct split *s, uint64_t word, struct layout_hash *ret_ha
 	return true;
 }
 
+/*
+ * Becomes a frozen slot of the key with s->hash writable when it has moved, or stays? In a cluster not if this member does
+ * not own its shard: it may be a copy that somebody is still at work on. What we have frozen ourselves of such a
+ * shard stays frozen, too: whoever opens the shard thaws it. (No split begins while a shard of its subtable is closing.)
+ */
+static bool thaws(const struct split *s)
+{
+	const struct layout_geometry *g = &s->pool->geometry;
+	uint32_t state;
+
+	if (g->shards == 0)
+		return true;
+	state = shard_word_state(
+		self_load(s->pool, layout_shard_offset(g, shard_of(s->hash, g->shards))));
+	return state == SHARD_OPEN || state == SHARD_CLOSING;
+}
+
 enum side { SIDE_OLD, SIDE_NEW, SIDE_DAMAGED };
 
 /*
@@ -331,6 +349,7 @@ static enum side side_of(struct split *s, uint64_t word, uint64_t bucket)
 
 	if (!read_hash(s, word, &hash))
 		return SIDE_DAMAGED;
+	s->hash = hash;
 	suffix = layout_hash_suffix(hash);
 	if (layout_hash_fp(hash) != layout_slot_fp(word) ||
 	    layout_suffix(suffix, s->depth) != s->suffix)
@@ -414,9 +433,13 @@ static enum moved move(struct split *s, uint64_t bucket, uint32_t slot, uint64_t
 	if (!cas(s, from, frozen,
 		 MUTATED(MUTATION_TOMBSTONE)
 			 ? 0
-			 : layout_tombstone_make(layout_slot_fp(word), s->depth)))
+			 : layout_tombstone_make(layout_slot_fp(word), s->depth))) {
+		/* a cluster's mover has put another copy in the place of this one */
+		cas(s, to, frozen, 0);
 		return LOOK_AGAIN;
-	cas(s, to, frozen, committed);
+	}
+	if (thaws(s))
+		cas(s, to, frozen, committed);
 	s->moved++;
 	return MOVED;
 }
@@ -429,6 +452,12 @@ static bool frozen_in_old(const struct split *s, uint64_t bucket, uint64_t froze
 	return false;
 }
 
+/* Likewise of a copy in the new subtable. */
+static bool copy_thaws(struct split *s, uint64_t word)
+{
+	return s->pool->geometry.shards == 0 || (read_hash(s, word, &s->hash) && thaws(s));
+}
+
 /* A move that was cut off behind the tombstone: its copy is still frozen. */
 static void commit_copies(struct split *s, uint64_t bucket)
 {
@@ -437,7 +466,7 @@ static void commit_copies(struct split *s, uint64_t bucket)
 		uint64_t word = self_load(s->pool, offset);
 
 		if (layout_slot_state(word) == LAYOUT_SLOT_FROZEN &&
-		    !frozen_in_old(s, bucket, word))
+		    !frozen_in_old(s, bucket, word) && copy_thaws(s, word))
 			cas(s, offset, word, layout_slot_with_state(word, LAYOUT_SLOT_COMMITTED));
 	}
 }
@@ -454,8 +483,9 @@ static enum moved settle(struct split *s, uint64_t bucket, uint32_t slot, uint64
 	if (side == SIDE_NEW)
 		return move(s, bucket, slot, word);
 	s->damaged += side == SIDE_DAMAGED;
-	/* nothing that stays has a reason to be frozen */
-	if (layout_slot_state(word) == LAYOUT_SLOT_FROZEN)
+	/* nothing that stays has a reason to be frozen, that we know of */
+	if (layout_slot_state(word) == LAYOUT_SLOT_FROZEN &&
+	    (side == SIDE_OLD || s->pool->geometry.shards == 0) && thaws(s))
 		cas(s, offset, word, layout_slot_with_state(word, LAYOUT_SLOT_COMMITTED));
 	return MOVED;
 }

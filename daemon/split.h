@@ -37,6 +37,7 @@ struct split {
 	uint64_t cursor;       /* how far the state has got */
 	uint32_t page_cursor;  /* where the search for a free page goes on, downward */
 	bool stuck;            /* a slot has found no place in the new subtable: once more */
+	struct layout_hash hash; /* of the key that was looked at last */
 	uint64_t doublings, moved, retries, damaged;
 	/* what is read of a block: its header and key */
 	uint64_t block[(LAYOUT_BLOCK_HEADER + LAYOUT_MAX_KEY_BYTES + 8) / 8];

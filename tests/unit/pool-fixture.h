@@ -29,30 +29,40 @@ struct fixture {
 };
 
 /* `more`: further lines of the pool's section. */
-static inline struct config *fixture_config(const char *more)
+static inline struct config *fixture_config_sized(const char *size, const char *more)
 {
 	struct config_errors errors = {0};
 	struct config *config = NULL;
 	char text[512];
 
 	snprintf(text, sizeof(text),
-		 "[listen l]\npath = /l\n[pool main]\nsize = 8M\nhugepages = off\nmax_clients = "
+		 "[listen l]\npath = /l\n[pool main]\nsize = %s\nhugepages = off\nmax_clients = "
 		 "8\n%s",
-		 more);
+		 size, more);
 	assert_int_equal(config_parse("fixture", text, strlen(text), &errors, &config), 0);
 	if (errors.count)
 		fail_msg("%s", errors.texts[0]);
 	return config;
 }
 
-static inline void fixture_open(struct fixture *fixture, const char *more)
+static inline struct config *fixture_config(const char *more)
+{
+	return fixture_config_sized("8M", more);
+}
+
+static inline void fixture_open_sized(struct fixture *fixture, const char *size, const char *more)
 {
 	assert_int_equal(auth_init(), 0);
 	log_init(&fixture->log, STDERR_FILENO, LOG_LEVEL_ERROR);
-	fixture->config = fixture_config(more);
+	fixture->config = fixture_config_sized(size, more);
 	if (pool_create(&fixture->config->pools[0], &(struct pool_place){.numa_node = -1},
 			&fixture->log, &fixture->pool) < 0)
 		fail_msg("%s", err_text());
+}
+
+static inline void fixture_open(struct fixture *fixture, const char *more)
+{
+	fixture_open_sized(fixture, "8M", more);
 }
 
 static inline void fixture_close(struct fixture *fixture)

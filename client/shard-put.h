@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * shard-put.h - inside of libtarn: a shard's keys put as frozen slots, by who moves the shard to a member
+ *
+ * For tarnd's mover alone (docs/protocol.md section 11, steps 2 and 4), on a session that has no `since`: no word is
+ * looked at. The member's shard is "incoming", so nobody else writes its keys.
+ */
+#ifndef TARN_SHARD_PUT_H
+#define TARN_SHARD_PUT_H
+
+#include "kv.h"
+
+/* A key as it is where it comes from. Key and value live until the task has ended. */
+struct shard_put {
+	const void *key;
+	size_t key_bytes;
+	const void *value; /* of a counter: its 8 bytes */
+	uint64_t value_bytes;
+	bool counter;
+	uint32_t user_flags, owner;
+	uint64_t stamp;
+	uint64_t expiry_ms; /* that are left to it; 0: for ever */
+};
+
+/*
+ * Puts it as a frozen slot, in the place of the key's one if it has one, whatever its state. Results as of
+ * kv_put(); no quota counts. An operation as any other: kv_op_create().
+ */
+struct task *shard_put(struct kv_op *op, const struct shard_put *put);
+/* Deletes the key's slot, whatever its state. 0 or -TARN_ENOTFOUND, or as of kv_delete(). */
+struct task *shard_delete(struct kv_op *op, const void *key, size_t key_bytes);
+/* Of a put that ended with 0: its slot, and what that says, in the member's pool. */
+void shard_placed(const struct kv_op *op, uint64_t *ret_slot, uint64_t *ret_word);
+
+#endif
