@@ -37,8 +37,7 @@ static const char *tls_reason(void)
 	return reason ? reason : "OpenSSL gives no reason";
 }
 
-/* 0, or a text: cannot be opened, or others may read what nobody else may. */
-static int secret_file_check(const char *path, mode_t forbidden, const char *remedy)
+int http_tls_file_check(const char *path, mode_t forbidden, const char *remedy)
 {
 	struct stat st;
 
@@ -96,10 +95,10 @@ static int no_password(char *buffer, int size, int writing, void *arg)
 
 static int files_load(struct http_tls *tls, const char *certificate, const char *key)
 {
-	int rc = secret_file_check(certificate, 0, "");
+	int rc = http_tls_file_check(certificate, 0, "");
 
 	if (rc == 0)
-		rc = secret_file_check(key, 007, "chmod 640");
+		rc = http_tls_file_check(key, 007, "chmod 640");
 	if (rc < 0)
 		return rc;
 	ERR_clear_error();
@@ -226,7 +225,7 @@ int http_token_load(const char *path, struct http_token *ret_token)
 {
 	char text[HTTP_TOKEN_MAX + 64];
 	const char *token = text;
-	int rc = secret_file_check(path, 077, "chmod 600");
+	int rc = http_tls_file_check(path, 077, "chmod 600");
 
 	if (rc == 0)
 		rc = token_read(path, text, sizeof(text), &token);

@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include <event2/bufferevent.h>
 
@@ -27,6 +28,9 @@ struct bufferevent *http_tls_accept(const struct http_tls *tls, struct event_bas
 
 /* Tells the client that nothing more comes. */
 void http_tls_finish(struct bufferevent *bev);
+
+/* 0, or a text: can not be read, or others may read (mode & forbidden) what nobody else may: "remedy path". */
+int http_tls_file_check(const char *path, mode_t forbidden, const char *remedy);
 
 /* ---- the token ---- */
 

@@ -36,6 +36,9 @@ int membership_etcd_create(const struct config_cluster *config, const struct mem
 int membership_static_check(const struct config_cluster *config, const char *member);
 int membership_etcd_check(const struct config_cluster *config);
 
+/* Can the second map follow the first, but for its epoch? 0, or -EINVAL with a text. */
+int membership_follows(const struct cluster_map *map, const struct cluster_map *next);
+
 /* CLOCK_BOOTTIME, which goes on while the machine is suspended. */
 uint64_t membership_now_ns(void);
 

@@ -124,20 +124,18 @@ static int map_load(const char *path, const char *cluster, const char *member, s
 /* What never changes, and the epoch. */
 static int successor_check(const struct cluster_map *map, const struct cluster_map *next, const char *file)
 {
-	if (strcmp(map->pool, next->pool) != 0)
-		return err_set(-EINVAL, "map = %s: its pool is \"%s\", and this cluster's is \"%s\"", file, next->pool,
-			       map->pool);
-	if (map->seed != next->seed || map->shards != next->shards || map->cache != next->cache)
-		return err_set(-EINVAL,
-			       "map = %s: its seed, shards or mode are others than before (%016llx, %u, %s), which can not change while "
-			       "the pool is there",
-			       file, (unsigned long long)map->seed, map->shards, map->cache ? "cache" : "store");
-	if (next->epoch <= map->epoch)
-		return err_set(-EINVAL,
-			       "map = %s: it is another map, but its epoch, %llu, is not higher than that of the one in use, "
-			       "%llu: raise it with each change",
-			       file, (unsigned long long)next->epoch, (unsigned long long)map->epoch);
-	return 0;
+	char text[ERR_TEXT_BYTES];
+
+	if (membership_follows(map, next) < 0) {
+		snprintf(text, sizeof(text), "%s", err_text());
+		return err_set(-EINVAL, "map = %s: %s", file, text);
+	}
+	if (next->epoch > map->epoch)
+		return 0;
+	return err_set(-EINVAL,
+		       "map = %s: it is another map, but its epoch, %llu, is not higher than that of the one in use, %llu: "
+		       "raise it with each change",
+		       file, (unsigned long long)next->epoch, (unsigned long long)map->epoch);
 }
 
 static bool members_same(const struct cluster_member *a, const struct cluster_member *b)

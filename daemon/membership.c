@@ -19,6 +19,17 @@ uint64_t membership_now_ns(void)
 	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
+int membership_follows(const struct cluster_map *map, const struct cluster_map *next)
+{
+	if (strcmp(map->pool, next->pool) != 0)
+		return err_set(-EINVAL, "its pool is \"%s\", and this cluster's is \"%s\"", next->pool, map->pool);
+	if (map->seed != next->seed || map->shards != next->shards || map->cache != next->cache)
+		return err_set(-EINVAL,
+			       "its seed, shards or mode are others than before (%016llx, %u, %s), which can not change while the pool is there",
+			       (unsigned long long)map->seed, map->shards, map->cache ? "cache" : "store");
+	return 0;
+}
+
 int membership_create(const struct config_cluster *config, struct event_base *base, const struct membership_record *self,
 		      const struct membership_events *events, void *arg, const struct log *log,
 		      struct membership **ret_membership)
