@@ -1815,7 +1815,7 @@ static void test_many_ends(void **state)
 	loop(0);
 	assert_in_range(left_at_turn, 1, 7);
 	/* and all of them end, without another event */
-	loop(1 * MS);
+	loop(50 * MS);
 	fake.tick_ns = 1000;
 	assert_int_equal(pool()->client_count, 0);
 	event_free(turn);
