@@ -49,7 +49,8 @@ static const struct verb *const verbs[] = {
 	&verb_put,     &verb_get,    &verb_del,
 	&verb_add,     &verb_keys,   &verb_exists,  &verb_region,
 	&verb_stats,   &verb_top,    &verb_pool,    &verb_pools,
-	&verb_clients, &verb_config, &verb_reload,  &verb_map,
+	&verb_clients, &verb_config, &verb_reload,  &verb_members,
+	&verb_map,
 	&verb_ping,    &verb_doctor, &verb_version, &verb_help,    NULL,
 };
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * map.c - `tarn map ...`: looks at the map of a cluster in a file, and what a change of its members
- * would move
+ * map.c - `tarn map ...`: looks at the map of a cluster, in a file or the daemon's, and what a change of
+ * its members would move
  *
- * Asks no daemon. The command's thread. Next to read: common/cluster-map.h, docs/protocol.md section
+ * The command's thread. Next to read: common/cluster-map.h, docs/protocol.md section
  * 11.
  */
 #include <errno.h>
@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "cluster-map.h"
+#include "control.h"
 #include "err.h"
 #include "verbs.h"
 
@@ -61,17 +62,53 @@ static int read_file(const char *path, char **ret_text, size_t *ret_bytes)
 	return 0;
 }
 
+/* What it is called in messages. */
+static const char *name_of(const struct arguments *args)
+{
+	return args->count > 1 ? args->operands[1] : "the daemon's map";
+}
+
+/* That of the daemon. 0, or an exit code after complaining. */
+static int ask_map(struct cli *cli, char **ret_text, size_t *ret_bytes)
+{
+	json_t *answer, *map;
+	int status = control_ask(cli, "{\"get\":\"map\"}", &answer);
+
+	if (status != CLI_OK)
+		return status;
+	map = json_object_get(answer, "map");
+	if (json_is_object(map)) {
+		*ret_text = json_dumps(map, JSON_COMPACT);
+		if (*ret_text != NULL)
+			*ret_bytes = strlen(*ret_text);
+		else
+			status = cli_fail_system(cli, -ENOMEM, NULL);
+	} else {
+		status = cli_fail(cli, -ENOENT, NULL,
+				  "the daemon is in no cluster: its configuration has no [cluster]");
+	}
+	json_decref(answer);
+	return status;
+}
+
 /* 0, or an exit code after complaining. A map that is wrong is a finding: 6. */
 static int open_map(struct cli *cli, const struct arguments *args, struct cluster_map **ret_map)
 {
-	const char *path = args->operands[1], *cluster = args->own.values[MAP_CLUSTER];
+	const char *path = name_of(args), *cluster = args->own.values[MAP_CLUSTER];
 	struct cluster_map *map;
 	size_t bytes = 0;
 	char *text = NULL;
-	int status = read_file(path, &text, &bytes);
+	int status;
 
-	if (status < 0)
-		return cli_fail(cli, status, path, "%s", err_text());
+	if (args->count < 2) {
+		status = ask_map(cli, &text, &bytes);
+		if (status != CLI_OK)
+			return status;
+	} else {
+		status = read_file(path, &text, &bytes);
+		if (status < 0)
+			return cli_fail(cli, status, path, "%s", err_text());
+	}
 	status = cluster_map_parse(text, bytes, &map);
 	free(text);
 	if (status == 0 && cluster != NULL) {
@@ -280,7 +317,7 @@ static int change(struct cli *cli, const struct arguments *args, struct cluster_
 		status = remove_member(map, remove);
 	if (status == 0)
 		status = cluster_place(map, after);
-	return status < 0 ? cli_fail(cli, status, args->operands[1], "%s", err_text()) : CLI_OK;
+	return status < 0 ? cli_fail(cli, status, name_of(args), "%s", err_text()) : CLI_OK;
 }
 
 /* ---- the parts ------------------------------------------------------------------------------- */
@@ -293,11 +330,11 @@ static int check(struct cli *cli, const struct arguments *args)
 
 	if (status != CLI_OK)
 		return status;
-	writer_field(cli->writer, WRITER_HIDDEN, "file", writer_text(args->operands[1]));
+	writer_field(cli->writer, WRITER_HIDDEN, "file", writer_text(name_of(args)));
 	writer_field(cli->writer, WRITER_HIDDEN, "ok", json_true());
 	writer_field(cli->writer, WRITER_HIDDEN, "cluster", json_string(map->cluster));
 	writer_field(cli->writer, WRITER_HIDDEN, "epoch", writer_u64(map->epoch));
-	file = writer_text(args->operands[1]); /* what it is called, safe for a terminal */
+	file = writer_text(name_of(args)); /* what it is called, safe for a terminal */
 	text = json_sprintf("%s: ok, cluster %s, epoch %llu, %u members, %u shards\n",
 			    json_string_value(file), map->cluster, (unsigned long long)map->epoch,
 			    map->member_count, map->shards);
@@ -377,7 +414,7 @@ static int run_map(struct cli *cli, const struct arguments *args)
 	bool checks = strcmp(what, "check") == 0;
 
 	if (!checks && strcmp(what, "show") != 0)
-		return cli_fail_usage(cli, "'%s': write `tarn map check FILE` or `show FILE`",
+		return cli_fail_usage(cli, "'%s': write `tarn map check [FILE]` or `show [FILE]`",
 				      what);
 	for (size_t i = 0; checks && map_options[i].name != NULL; i++)
 		if (i != MAP_CLUSTER && args->own.values[i] != NULL)
@@ -392,16 +429,16 @@ static int run_map(struct cli *cli, const struct arguments *args)
 
 const struct verb verb_map = {
 	.name = "map",
-	.operands = "check | show FILE",
-	.help = "the map of a cluster in a file, and what a change of members would move",
-	.details = "`check` looks whether FILE is a map as docs/cluster-map.schema.json and "
+	.operands = "check | show [FILE]",
+	.help = "the map of a cluster, and what a change of members would move",
+	.details = "Without FILE the map is that which the daemon uses. `check` looks whether it is a map as docs/cluster-map.schema.json and "
 		   "docs/protocol.md (section 11) want it; the exit code is 6 if it is not. `show` "
 		   "prints its members and their shards; with --add or --remove also what such a "
 		   "change would move, and changes nothing. Without \"owners\" in the file, the "
 		   "owners "
-		   "are those that the members' weights give. No daemon is asked.",
+		   "are those that the members' weights give.",
 	.options = map_options,
-	.min_operands = 2,
+	.min_operands = 1,
 	.max_operands = 2,
 	.run = run_map,
 };

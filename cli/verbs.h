@@ -20,6 +20,7 @@ extern const struct verb verb_help;
 extern const struct verb verb_import;
 extern const struct verb verb_keys;
 extern const struct verb verb_map;
+extern const struct verb verb_members;
 extern const struct verb verb_ping;
 extern const struct verb verb_pool;
 extern const struct verb verb_pools; /* stats.c */

@@ -5,8 +5,6 @@
 
 #include "cluster-plan.h"
 
-/* With the next epoch, and room for one member more and a move of each shard. NULL with a text. */
-struct cluster_map *cluster_plan_copy(const struct cluster_map *map);
 /* 0 or -ENOMEM with a text. */
 int cluster_plan_addresses(struct cluster_member *to, const struct cluster_member *from);
 /* What the planner returns: below 0, and the map is given up; else 1, and it is the caller's. */

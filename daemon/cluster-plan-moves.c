@@ -52,7 +52,6 @@ static int copy_members(struct cluster_map *to, const struct cluster_map *from)
 	return 0;
 }
 
-/* With the next epoch, room for one member more and a move of each shard. NULL with a text. */
 struct cluster_map *cluster_plan_copy(const struct cluster_map *map)
 {
 	struct cluster_map *next = malloc(sizeof(*next));

@@ -71,6 +71,9 @@ int cluster_plan_forget(const struct cluster_map *map, const char *name, bool al
  */
 int cluster_plan_takes(const struct cluster_map *map, uint16_t member, bool *ret_takes);
 
+/* A map to change, with the next epoch, and room for one member more and a move of each shard. The caller frees it. NULL with a
+ * text. */
+struct cluster_map *cluster_plan_copy(const struct cluster_map *map);
 /* How many shards a member owns. */
 uint32_t cluster_plan_owned(const struct cluster_map *map, uint16_t member);
 

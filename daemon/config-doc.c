@@ -39,7 +39,7 @@ static const struct {
 	[CONFIG_SECTION_HTTP] =
 		{"#[http]",
 		 "Statistics over HTTP: a dashboard for browsers at /, /metrics for Prometheus, /v1/stats, /v1/pools, /v1/clients, "
-		 "/v1/events, /healthz and /readyz; see tarn-metrics(7). Nothing can be changed by it. Without this section there is no HTTP: "
+		 "/v1/events, /v1/members, /v1/map, /healthz and /readyz; see tarn-metrics(7). Nothing can be changed by it. Without this section there is no HTTP: "
 		 "who may connect to the unix socket is the administrator's choice, and a port on loopback would show "
 		 "every user of the host who uses which pool. To have it, take the # away from its header."},
 	[CONFIG_SECTION_CLUSTER] =

@@ -17,6 +17,7 @@
 #include "clock.h"
 #include "control.h"
 #include "control-check.h"
+#include "control-cluster.h"
 #include "control-config.h"
 #include "control-rdma.h"
 #include "events.h"
@@ -134,6 +135,7 @@ static void answer_stats(struct daemon *daemon, json_t *answer)
 	json_object_set_new(answer, "process", metrics_object(SUBJECT_PROCESS, &process));
 	json_object_set_new(answer, "http",
 			    daemon->http ? metrics_object(SUBJECT_HTTP, http_stats(daemon->http)) : json_null());
+	json_object_set_new(answer, "cluster", control_cluster(daemon->member));
 	json_object_set_new(answer, "devices", control_devices(daemon));
 	json_object_set_new(answer, "listeners", control_listeners(daemon));
 	for (size_t i = 0; i < daemon->pool_count; i++)
@@ -222,6 +224,11 @@ static void answer_events(struct daemon *daemon, json_t *answer)
 	json_object_set_new(answer, "events", array);
 }
 
+static void answer_members(struct daemon *daemon, json_t *answer)
+{
+	control_members(daemon->member, answer);
+}
+
 static void answer_daemon(struct daemon *daemon, json_t *answer)
 {
 	json_object_set_new(answer, "daemon", daemon_head(daemon));
@@ -232,7 +239,7 @@ static const struct {
 	void (*answer)(struct daemon *daemon, json_t *answer);
 } questions[] = {
 	{"stats", answer_stats}, {"pools", answer_pools},   {"events", answer_events},
-	{"ping", answer_daemon}, {"version", answer_daemon},
+	{"ping", answer_daemon}, {"version", answer_daemon}, {"members", answer_members},
 };
 
 /* False: there is no such question. */
@@ -264,12 +271,27 @@ static char *document_text(json_t *object)
 	return text;
 }
 
+/* Answers that are written as text, since there may be very much of it. */
+static bool is_large(const char *what)
+{
+	return strcmp(what, "clients") == 0 || strcmp(what, "map") == 0;
+}
+
+/* NULL: without memory, or it is none of these. */
+static char *large_text(struct daemon *daemon, const char *what)
+{
+	if (strcmp(what, "clients") == 0)
+		return clients_text(daemon);
+	return strcmp(what, "map") == 0 ? control_map(daemon->member) : NULL;
+}
+
 char *control_get(struct daemon *daemon, const char *what)
 {
 	json_t *object;
+	char *text = large_text(daemon, what);
 
-	if (strcmp(what, "clients") == 0)
-		return clients_text(daemon);
+	if (text || is_large(what))
+		return text;
 	object = document();
 	(void)get(daemon, what, object);
 	return document_text(object);
@@ -378,18 +400,20 @@ static void answer_question(struct daemon *daemon, uint32_t uid, const json_t *a
 	else if (!what || !get(daemon, what, answer))
 		answer_error(
 			answer, "EINVAL",
-			"unknown question: it is {\"get\": \"stats\"}, pools, clients, events, config, "
-			"config_diff, ping or version, or {\"kill\": {\"pool\": NAME, "
+			"unknown question: it is {\"get\": \"stats\"}, pools, clients, events, members, map, "
+			"config, config_diff, ping or version, or {\"kill\": {\"pool\": NAME, "
 			"\"client\": NUMBER}}, or {\"check\": {\"pool\": NAME}}, or "
 			"{\"reload\": {}}");
 }
 
-static bool is_clients(const json_t *asked)
+/* What is asked for, if it is one of the large ones, else NULL. */
+static const char *asks_large(const json_t *asked)
 {
 	const char *what = json_string_value(json_object_get(asked, "get"));
+	bool other = json_is_object(json_object_get(asked, "kill")) || json_is_object(json_object_get(asked, "check")) ||
+		     json_is_object(json_object_get(asked, "reload"));
 
-	return what && strcmp(what, "clients") == 0 && !json_is_object(json_object_get(asked, "kill")) &&
-	       !json_is_object(json_object_get(asked, "check")) && !json_is_object(json_object_get(asked, "reload"));
+	return what && is_large(what) && !other ? what : NULL;
 }
 
 char *control_answer(struct daemon *daemon, uint32_t uid, const char *question, size_t bytes,
@@ -401,9 +425,9 @@ char *control_answer(struct daemon *daemon, uint32_t uid, const char *question, 
 	json_t *answer = document();
 	char *text;
 
-	if (is_clients(asked)) {
+	if (asks_large(asked)) {
 		json_decref(answer);
-		text = clients_text(daemon);
+		text = large_text(daemon, asks_large(asked));
 	} else {
 		if (!json_is_object(asked))
 			answer_error(answer, "EINVAL", "the question is not a JSON object");

@@ -9,7 +9,8 @@
 #include "daemon.h"
 
 /*
- * The answer to {"get": what}, which changes nothing: stats, pools, clients, events, ping or version. Text of a JSON object that
+ * The answer to {"get": what}, which changes nothing: stats, pools, clients, events, members, map, ping or version.
+ * Text of a JSON object that
  * the caller frees; NULL: no memory.
  */
 char *control_get(struct daemon *daemon, const char *what);

@@ -14,6 +14,7 @@
 #include <sys/resource.h>
 
 #include "clock.h"
+#include "member.h"
 #include "control-check.h"
 #include "daemon.h"
 #include "err.h"
@@ -322,6 +323,8 @@ static int parts_create(struct daemon *daemon)
 	if (rc == 0 && daemon->rdma)
 		rc = listeners_verbs_check(daemon->rdma);
 	if (rc == 0)
+		rc = member_open(daemon, &daemon->member);
+	if (rc == 0)
 		rc = pools_create(daemon);
 	if (rc == 0 && daemon->rdma)
 		rc = listeners_verbs_register(daemon->rdma);
@@ -332,6 +335,8 @@ static int parts_create(struct daemon *daemon)
 	if (rc == 0)
 		rc = watchdog_create(daemon->base, daemon->pools, daemon->pool_count,
 				     &daemon->watchdog);
+	if (rc == 0 && daemon->member)
+		rc = member_begin(daemon->member);
 	if (rc == 0)
 		rc = listeners_open(daemon);
 	return rc == 0 && daemon->http ? http_open(daemon->http) : rc;
@@ -391,6 +396,7 @@ void daemon_free(struct daemon *daemon)
 	for (size_t i = 0; i < daemon->listener_count; i++)
 		listener_close(daemon->listeners[i]);
 	watchdog_free(daemon->watchdog);
+	member_close(daemon->member); /* walks over a pool */
 	rdma_free(daemon->rdma);
 	control_check_free(daemon);
 	for (size_t i = 0; i < daemon->pool_count; i++)

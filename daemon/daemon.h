@@ -29,6 +29,7 @@ struct reload_counters {
 	uint64_t longest_ns;
 };
 
+struct member;
 struct control_check;
 struct events;
 struct http;
@@ -55,6 +56,7 @@ struct daemon {
 	struct fdstore *fdstore;     /* memory that was kept */
 	struct listener **listeners; /* by their index in config */
 	size_t listener_count;
+	struct member *member; /* NULL: no member of one */
 	struct rdma *rdma; /* NULL: no RDMA listener */
 	struct peer_list peers;
 	unsigned int guests; /* of them */

@@ -30,7 +30,8 @@ static const struct endpoint {
 	{"/healthz", NULL, FORM_HEALTH, true},      {"/readyz", NULL, FORM_READY, true},
 	{"/metrics", NULL, FORM_METRICS, false},    {"/v1/stats", "stats", FORM_JSON, false},
 	{"/v1/pools", "pools", FORM_JSON, false},   {"/v1/clients", "clients", FORM_JSON, false},
-	{"/v1/events", "events", FORM_JSON, false},
+	{"/v1/events", "events", FORM_JSON, false}, {"/v1/members", "members", FORM_JSON, false},
+	{"/v1/map", "map", FORM_JSON, false},
 };
 #define ENDPOINTS (sizeof(endpoints) / sizeof(endpoints[0]))
 
@@ -169,7 +170,8 @@ static const char *status_advice(int status)
 	case 401:
 		return "send the token of [http] token_file: Authorization: Bearer TOKEN";
 	case 404:
-		return "there are /, /metrics, /v1/stats, /v1/pools, /v1/clients, /v1/events, /healthz and /readyz";
+		return "there are /, /metrics, /v1/stats, /v1/pools, /v1/clients, /v1/events, /v1/members, /v1/map, "
+		       "/healthz and /readyz";
 	case 405:
 		return "only GET and HEAD are allowed: changes are made by the command tarn, through the unix socket";
 	case 413:

@@ -324,10 +324,15 @@ int membership_static_create(const struct config_cluster *config, const struct m
 	return 0;
 }
 
+int membership_static_load(const struct config_cluster *config, const char *member, struct cluster_map **ret_map)
+{
+	return map_load(config->map.text, config->name.text, member, ret_map);
+}
+
 int membership_static_check(const struct config_cluster *config, const char *member)
 {
 	struct cluster_map *map = NULL;
-	int rc = map_load(config->map.text, config->name.text, member, &map);
+	int rc = membership_static_load(config, member, &map);
 
 	if (rc == 0)
 		cluster_map_free(map);

@@ -122,6 +122,12 @@ int membership_write(struct membership *membership, const struct cluster_map *ne
 int membership_reload(struct membership *membership, const struct config_cluster *config,
 		      const struct membership_record *self);
 
+/*
+ * Static: the map that a reload would read, checked by itself; the caller frees it. 0, or a negative code with a text that begins with
+ * the key.
+ */
+int membership_static_load(const struct config_cluster *config, const char *member, struct cluster_map **ret_map);
+
 void membership_state(const struct membership *membership, struct membership_state *ret_state);
 
 /* tarnd -t: are the files of [cluster] right? */

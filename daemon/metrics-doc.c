@@ -319,6 +319,7 @@ static json_t *stats_schema(void)
 	document_member(schema, "daemon", reference("daemon"));
 	document_member(schema, "process", reference("process"));
 	document_member(schema, "http", or_null(reference("http")));
+	document_member(schema, "cluster", or_null(reference("cluster")));
 	document_member(schema, "devices", list_of("device"));
 	document_member(schema, "listeners", list_of("listener"));
 	document_member(schema, "pools", list_of("pool"));
@@ -330,6 +331,25 @@ static json_t *list_schema(const char *name, const char *of)
 	json_t *schema = document_schema();
 
 	document_member(schema, name, list_of(of));
+	return schema;
+}
+
+static json_t *members_schema(void)
+{
+	json_t *schema = list_schema("members", "member");
+
+	document_member(schema, "cluster", or_null(reference("cluster")));
+	return schema;
+}
+
+/* The map has a schema of its own. */
+static json_t *map_schema(void)
+{
+	json_t *schema = document_schema();
+
+	document_member(schema, "map",
+			or_null(json_pack("{s:s, s:s}", "type", "object", "description",
+					  "As docs/cluster-map.schema.json describes it.")));
 	return schema;
 }
 
@@ -376,7 +396,8 @@ static void definitions_add(json_t *all)
 	static const enum metrics_subject plain[] = {
 		SUBJECT_HTTP,   SUBJECT_PROCESS,      SUBJECT_EVENT,        SUBJECT_OPERATIONS, SUBJECT_EVICTION,
 		SUBJECT_WAITER, SUBJECT_CLASS,        SUBJECT_ACCESS_KEY,   SUBJECT_CLIENT,     SUBJECT_CONNECTION,
-		SUBJECT_DEVICE, SUBJECT_PORT_COUNTER, SUBJECT_REGISTRATION,
+		SUBJECT_DEVICE, SUBJECT_PORT_COUNTER, SUBJECT_REGISTRATION, SUBJECT_CLUSTER, SUBJECT_MEMBER,
+		SUBJECT_MEMBER_ADDRESS,
 	};
 
 	json_object_set_new(all, "u64",
@@ -398,6 +419,8 @@ static void documents_add(json_t *all)
 	json_object_set_new(all, "/v1/pools", list_schema("pools", "pool_short"));
 	json_object_set_new(all, "/v1/clients", list_schema("clients", "client"));
 	json_object_set_new(all, "/v1/events", list_schema("events", "event"));
+	json_object_set_new(all, "/v1/members", members_schema());
+	json_object_set_new(all, "/v1/map", map_schema());
 	json_object_set_new(all, "/readyz", ready_schema());
 	json_object_set_new(all, "/healthz", health_schema());
 	json_object_set_new(all, "error", error_schema());

@@ -74,6 +74,21 @@ static void add_daemon(struct rows *rows, const struct daemon *daemon)
 	add(rows, SUBJECT_PROCESS, &process);
 }
 
+static void add_cluster(struct rows *rows, const struct member *member)
+{
+	struct member_stats stats;
+	struct metrics_row *row;
+
+	if (!member)
+		return;
+	member_get_stats(member, &stats);
+	row = add(rows, SUBJECT_CLUSTER, &stats);
+	if (!row)
+		return;
+	metrics_label(row, "cluster", stats.map->cluster);
+	metrics_label(row, "member", stats.member);
+}
+
 static void add_classes(struct rows *rows, const struct metrics_pool *pool)
 {
 	struct metrics_class view;
@@ -162,6 +177,8 @@ int metrics_scrape(struct daemon *daemon, enum metrics_format format, struct evb
 	rows.failed = !rows.operations;
 	if (!rows.failed)
 		add_daemon(&rows, daemon);
+	if (!rows.failed)
+		add_cluster(&rows, daemon->member);
 	for (size_t i = 0; i < daemon->pool_count && !rows.failed; i++)
 		add_pool(&rows, daemon->pools[i], &rows.operations[i]);
 	if (!rows.failed)

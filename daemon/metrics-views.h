@@ -4,12 +4,13 @@
  *
  * Other subjects have views of their own: OPERATIONS struct layout_telemetry, EVICTION struct
  * evict_stats, WAITER struct sweep_stats, ACCESS_KEY struct quota_stats, CONNECTION struct peer_verbs,
- * REGISTRATION struct registration, EVENT struct event_entry, HTTP struct http_stats, PROCESS struct
+ * REGISTRATION struct registration, CLUSTER struct member_stats, EVENT struct event_entry, HTTP struct http_stats, PROCESS struct
  * process_stats. Views are made for one answer and not kept.
  */
 #ifndef TARN_DAEMON_METRICS_VIEWS_H
 #define TARN_DAEMON_METRICS_VIEWS_H
 
+#include "member.h"
 #include "daemon.h"
 #include "device.h"
 #include "keeper.h"

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "clock.h"
+#include "member.h"
 #include "config-check.h"
 #include "err.h"
 #include "events.h"
@@ -119,6 +120,18 @@ static int listeners_prepare(struct daemon *daemon, struct plan *plan, struct re
 	}
 	if (rc < 0)
 		reload_listen_undo(&plan->listen);
+	return rc;
+}
+
+/* The last one: what it has read is in use. */
+static int cluster_prepare(struct daemon *daemon, struct plan *plan, struct reload_report *report)
+{
+	int rc = member_reload(daemon->member, plan->next);
+
+	if (rc == 0)
+		return 0;
+	config_error(&report->errors, "%s", err_text());
+	reload_listen_undo(&plan->listen);
 	return rc;
 }
 
@@ -282,6 +295,8 @@ int reload(struct daemon *daemon, struct reload_report *ret_report)
 	rc = files_prepare(daemon, &plan, &report);
 	if (rc == 0)
 		rc = listeners_prepare(daemon, &plan, &report);
+	if (rc == 0)
+		rc = cluster_prepare(daemon, &plan, &report);
 	if (rc == 0) {
 		commit(daemon, &plan, &report);
 		log_and_set_level(daemon, &report);

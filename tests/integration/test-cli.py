@@ -655,6 +655,7 @@ def test_json_everywhere():
             "clients": [],
             "config": ["show"],
             "reload": [],
+            "members": [],
             "map": ["check", f"{folder}/map.json"],
             "ping": ["-c", "2"],
             # on siw a connection may be lost at its first request, see tests/rdma/group_doctor.py

@@ -21,7 +21,7 @@ from tarntest import PATIENCE, Daemon, run, tarn_json
 
 HTTP = "[http]\nlisten = 127.0.0.1:0\n"
 OPEN = "application/openmetrics-text; version=1.0.0,text/plain;version=0.0.4;q=0.5"
-PATHS = ["/v1/stats", "/v1/pools", "/v1/clients", "/v1/events", "/readyz", "/healthz"]
+PATHS = ["/v1/stats", "/v1/pools", "/v1/clients", "/v1/events", "/v1/members", "/v1/map", "/readyz", "/healthz"]
 
 
 def daemon(more=HTTP, **options):

@@ -173,7 +173,6 @@ def test_usage():
     with file_of(THREE) as path:
         for arguments in (
             ["map"],
-            ["map", "check"],
             ["map", "look", path],
             ["map", "check", path, "--add", "x"],
             ["map", "show", path, "--key", "k", "--shards"],
