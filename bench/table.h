@@ -12,6 +12,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "prefetch.h"
 #include "workload.h"
 
 #define XXH_INLINE_ALL
@@ -51,7 +52,7 @@ static inline uint64_t table_hash(const struct table *table, const void *key, ui
 
 static inline void table_prefetch_slot(const struct table *table, uint64_t hash)
 {
-	__builtin_prefetch(&table->slots[hash & table->mask]);
+	prefetch_line(&table->slots[hash & table->mask]);
 }
 
 /* The first entry that it may be, as far as a line of slots tells. */
@@ -63,8 +64,8 @@ static inline void table_prefetch_entry(const struct table *table, uint64_t hash
 		if (slot >> TABLE_TAG_SHIFT == hash >> TABLE_TAG_SHIFT) {
 			const uint8_t *entry = table->entries + (slot & TABLE_PLACE);
 
-			__builtin_prefetch(entry);
-			__builtin_prefetch(entry + 64);
+			prefetch_line(entry);
+			prefetch_line(entry + 64);
 			return;
 		}
 		at = (at + 1) & table->mask;

@@ -16,6 +16,7 @@
 #include <sys/mman.h>
 
 #include "err.h"
+#include "prefetch.h"
 
 struct entry {
 	uint64_t high; /* of the hash; the other half chose the set and is compared, too */
@@ -126,7 +127,7 @@ static bool is(const struct entry *e, struct layout_hash hash)
 
 void cache_hint(const struct cache *c, struct layout_hash hash)
 {
-	__builtin_prefetch(set_of(c, hash), 1);
+	prefetch_line_to_write(set_of(c, hash));
 }
 
 bool cache_find(struct cache *c, struct layout_hash hash, uint64_t epoch, uint64_t *ret_slot,

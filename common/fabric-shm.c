@@ -19,13 +19,9 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#if defined(__SSE2__)
-#include <emmintrin.h>
-#endif
-
-#include "atomics.h"
 #include "clock.h"
 #include "err.h"
+#include "fabric-near.h"
 #include "fabric-shm.h"
 #include "tarn/tarn.h"
 #include "wire.h"
@@ -37,16 +33,6 @@ static inline uint8_t *address_of(const struct shm_endpoint *s, const struct fab
 	return (r->space ? s->spaces[r->space - 1].base : s->base) + r->offset;
 }
 
-#define PREFETCH_LINES 8u
-
-static inline void prefetch(const uint8_t *from, uint32_t length)
-{
-	unsigned lines = (length + 63) / 64, line;
-
-	for (line = 0; line < lines && line < PREFETCH_LINES; line++)
-		__builtin_prefetch(from + (size_t)line * 64);
-}
-
 /* Starts the cache misses of a post's requests all at once: one post, one memory latency. */
 static inline void prefetch_post(const struct shm_endpoint *s,
 				 const struct fabric_request *requests, unsigned count)
@@ -54,69 +40,13 @@ static inline void prefetch_post(const struct shm_endpoint *s,
 	unsigned i;
 
 	for (i = 0; i < count; i++)
-		prefetch(address_of(s, &requests[i]), requests[i].length);
+		near_hint(address_of(s, &requests[i]), requests[i].length);
 }
 
 static void shm_hint(struct fabric_endpoint *ep, uint64_t offset, uint32_t length)
 {
 	if (offset < ep->pool_bytes)
-		prefetch(shm(ep)->base + offset, length);
-}
-
-/*
- * 16 bytes at a time where the processor reads and writes each of the two words of an aligned 16
- * whole (x86-64 does). `volatile` keeps the compiler from doing it in any other way. The thread
- * sanitizer needs the atomics below.
- */
-#if defined(__SANITIZE_THREAD__)
-#define WIDE_COPY 0
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define WIDE_COPY 0
-#endif
-#endif
-#if !defined(WIDE_COPY) && defined(__SSE2__)
-#define WIDE_COPY 1
-static inline void copy_wide(uint8_t **to, const uint8_t **from, size_t *bytes)
-{
-	/*
-	 * the shared side is aligned to 8 already; on the private side unaligned stores and loads
-	 * do no harm
-	 */
-#pragma GCC unroll 4
-	for (; *bytes >= 16; *bytes -= 16, *to += 16, *from += 16) {
-		__m128i_u words = *(const volatile __m128i_u *)*from;
-
-		*(volatile __m128i_u *)*to = words;
-	}
-}
-#else
-static inline void copy_wide(uint8_t **to, const uint8_t **from, size_t *bytes)
-{
-	(void)to;
-	(void)from;
-	(void)bytes;
-}
-#endif
-
-/*
- * Relaxed accesses: what orders them is named at fabric_post's callers (T1, the slot word read
- * first) and in shm_post.
- */
-static inline void read_words(void *to, const uint8_t *from, size_t bytes)
-{
-	uint8_t *out = to;
-
-	for (; bytes && (uintptr_t)from % 8; bytes--)
-		*out++ = byte_load_relaxed(from++);
-	copy_wide(&out, &from, &bytes);
-	for (; bytes >= 8; bytes -= 8, from += 8, out += 8) {
-		uint64_t word = word_load_relaxed((const uint64_t *)from);
-
-		memcpy(out, &word, 8);
-	}
-	for (; bytes; bytes--)
-		*out++ = byte_load_relaxed(from++);
+		near_hint(shm(ep)->base + offset, length);
 }
 
 static inline void write_words(uint8_t *to, const void *from, size_t bytes)
@@ -125,7 +55,7 @@ static inline void write_words(uint8_t *to, const void *from, size_t bytes)
 
 	for (; bytes && (uintptr_t)to % 8; bytes--)
 		byte_store_relaxed(to++, *in++);
-	copy_wide(&to, &in, &bytes);
+	near_copy_wide(&to, &in, &bytes);
 	for (; bytes >= 8; bytes -= 8, to += 8, in += 8) {
 		uint64_t word;
 
@@ -200,7 +130,7 @@ static inline void request_execute(struct shm_endpoint *s, const struct fabric_r
 		space_order(s, r);
 	switch ((enum fabric_opcode)r->opcode) {
 	case FABRIC_READ:
-		read_words(r->local, at, r->length);
+		near_read(r->local, at, r->length);
 		break;
 	case FABRIC_WRITE:
 		write_words(at, r->local, r->length);
@@ -215,17 +145,6 @@ static inline void request_execute(struct shm_endpoint *s, const struct fabric_r
 	}
 }
 
-/*
- * What the next post reads must not be older than what this one read. Pairs with the seq_cst CAS that
- * published it. A plain compiler barrier on x86.
- */
-static inline void post_done(void)
-{
-#ifndef __SANITIZE_THREAD__
-	__atomic_thread_fence(__ATOMIC_ACQUIRE);
-#endif
-}
-
 static void held_execute(struct shm_endpoint *s)
 {
 	struct held *h = &s->held;
@@ -235,7 +154,7 @@ static void held_execute(struct shm_endpoint *s)
 		for (unsigned n = 0; n < h->posts[i].count && !s->lost; n++)
 			request_execute(s, &r[n]);
 		r += h->posts[i].count;
-		post_done();
+		near_done();
 		h->done[h->done_tail++ % DONE] = (struct fabric_completion){
 			.cookie = h->posts[i].cookie, .status = s->lost ? -TARN_ESESSION : 0};
 	}
@@ -295,7 +214,7 @@ static int shm_post(struct fabric_endpoint *ep, const struct fabric_request *req
 		held_execute(s);
 	for (i = 0; i < count; i++)
 		request_execute(s, &requests[i]);
-	post_done();
+	near_done();
 	return 1;
 }
 
