@@ -90,6 +90,22 @@ static enum sync_want close_tried(struct sync_call *call)
 	return sync_end(call, err_set(-TARN_EAMBIGUOUS, "the message may be in the queue or not"));
 }
 
+/* Nothing of the message was written, and nothing will be: whatever becomes of the position, another one. */
+static enum sync_want given_up(struct sync_call *call)
+{
+	if (call->status < 0 && call->status != -TARN_EAMBIGUOUS)
+		return sync_end(call, call->status);
+	return sync_pause(call, attempt);
+}
+
+static enum sync_want give_up_position(struct tarn_queue *q)
+{
+	enum sync_want want = close_try(&q->call);
+
+	q->call.next = given_up;
+	return want;
+}
+
 static sync_handler left_closed;
 
 /*
@@ -157,6 +173,8 @@ static enum sync_want written(struct sync_call *call)
 {
 	struct tarn_queue *q = queue_of(call);
 
+	if (call->status == SYNC_LATE)
+		return give_up_position(q);
 	if (call->status == -TARN_EAMBIGUOUS)
 		return close_position(q);
 	return call->status < 0 ? sync_end(call, call->status)
@@ -166,11 +184,17 @@ static enum sync_want written(struct sync_call *call)
 /* The position is this producer's, and its slot is free. */
 static enum sync_want reserved(struct tarn_queue *q)
 {
-	/* Who was stopped here does not even begin: what he writes could meet the slot's next use. */
-	if (clock_now_ns() > q->s.begun_ns + q->lease_ns / 2)
-		return close_position(q);
+	uint64_t until_ns = q->s.begun_ns + q->lease_ns / 2;
+
+	/*
+	 * Who was stopped here, or has no connection until then, does not even begin: what he writes could meet the slot's
+	 * next use.
+	 */
+	if (clock_now_ns() > until_ns)
+		return give_up_position(q);
 	fill(q, q->call.ops);
-	return sync_access(&q->call, 4, written);
+	return sync_access_until(&q->call, 4, written,
+				 MUTATED(MUTATION_QUEUE_LATE) ? 0 : until_ns);
 }
 
 /* Of what is found in place of the tail only queue_look() makes something that is known. */

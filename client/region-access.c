@@ -10,6 +10,7 @@
 #include "clock.h"
 #include "engine.h"
 #include "err.h"
+#include "sync-internal.h"
 #include "region-task.h"
 
 /* A call that waits for long lets housekeeping in now and then. */
@@ -82,8 +83,8 @@ static struct tarn_region_op atomic_of(enum tarn_region_op_kind kind, uint64_t o
 
 /* ---- blocking -------------------------------------------------------------------------------- */
 
-static int run(struct tarn_region *region, enum region_goal goal, struct tarn_region_op *ops,
-	       size_t count)
+static int run_until(struct tarn_region *region, enum region_goal goal, struct tarn_region_op *ops,
+		     size_t count, uint64_t not_after_ns)
 {
 	struct tarn_session *s;
 	struct region_task task;
@@ -95,11 +96,19 @@ static int run(struct tarn_region *region, enum region_goal goal, struct tarn_re
 	ret = session_enter(s);
 	if (ret < 0)
 		return ret;
-	do
-		ret = session_run(s, region_task(&task, region, goal, ops, count));
-	while (session_again(s, &ret));
+	do {
+		region_task(&task, region, goal, ops, count);
+		task.not_after_ns = not_after_ns;
+		ret = session_run(s, &task.task);
+	} while (session_again(s, &ret));
 	session_leave(s);
 	return ret;
+}
+
+static int run(struct tarn_region *region, enum region_goal goal, struct tarn_region_op *ops,
+	       size_t count)
+{
+	return run_until(region, goal, ops, count, 0);
 }
 
 TARN_API int tarn_region_read(struct tarn_region *region, uint64_t offset, void *buffer,
@@ -151,6 +160,12 @@ TARN_API int tarn_region_flush(struct tarn_region *region)
 TARN_API int tarn_region_batch(struct tarn_region *region, struct tarn_region_op *ops, size_t count)
 {
 	return run(region, REGION_ACCESS, ops, count);
+}
+
+int sync_batch(struct tarn_region *region, struct tarn_region_op *ops, size_t count,
+	       uint64_t not_after_ns)
+{
+	return run_until(region, REGION_ACCESS, ops, count, not_after_ns);
 }
 
 TARN_API int tarn_region_write_notify(struct tarn_region *region, uint64_t offset, const void *data,

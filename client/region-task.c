@@ -13,6 +13,7 @@
 
 #include "err.h"
 #include "mutation.h"
+#include "sync-internal.h"
 
 #define REQUEST_MAX (1u << 30) /* bytes of one request */
 #define RETRY_NS    5000000u /* between two tries to open what is not ready, or is being attached */
@@ -300,9 +301,13 @@ static int post(struct region_task *t)
 {
 	struct fabric_request requests[FABRIC_POST_MAX];
 	struct tarn_session *s = session_of(t);
-	unsigned count = fill(t, requests);
+	unsigned count;
 	int ret;
 
+	/* of each connection anew: what was waited for until now may have taken any time */
+	if (t->not_after_ns && !t->changed && session_now(s) > t->not_after_ns)
+		return end(t, err_set(SYNC_LATE, "it is too late to begin the access"));
+	count = fill(t, requests);
 	if (count == 0 && t->goal == REGION_NOTIFY)
 		return with_immediate(t) ? tell_by_write(t) : tell(t);
 	if (count == 0)
@@ -494,6 +499,7 @@ struct task *region_task(struct region_task *t, struct tarn_region *region, enum
 	t->next = 0;
 	t->posted = t->tail_bytes = 0;
 	t->changed = t->quiet = t->fence = false;
+	t->not_after_ns = 0;
 	t->pieces = NULL;
 	return &t->task;
 }

@@ -53,6 +53,7 @@ struct region_task {
 	struct tarn_region_op *ops;
 	size_t count, next;        /* those before `next` are posted */
 	uint64_t posted;           /* and so many bytes of that one */
+	uint64_t not_after_ns;     /* ACCESS: not begun later (sync_batch()); 0: at any time */
 	bool changed;              /* something was posted that may have changed the region */
 	struct tarn_region_op one; /* of calls that make one access */
 	/* WAIT: the caller's sequence, and then the region's; how long a notice is waited for, and an answer */

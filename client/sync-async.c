@@ -40,6 +40,7 @@ static int prepare(struct region_task *t, struct sync_call *c)
 	case SYNC_ACCESS:
 		ret = region_check(c->region, c->ops, c->count);
 		region_task(t, c->region, REGION_ACCESS, c->ops, c->count);
+		t->not_after_ns = c->not_after_ns;
 		break;
 	case SYNC_NOTIFY:
 		ret = region_check(c->region, &c->wake, 1);

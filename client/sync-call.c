@@ -46,7 +46,7 @@ static int perform(struct sync_call *call)
 	case SYNC_ENDED:
 		break;
 	case SYNC_ACCESS:
-		return tarn_region_batch(call->region, call->ops, call->count);
+		return sync_batch(call->region, call->ops, call->count, call->not_after_ns);
 	case SYNC_NOTIFY:
 		return tarn_region_write_notify(call->region, call->wake.offset, call->wake.buffer,
 						call->wake.bytes);

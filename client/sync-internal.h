@@ -12,6 +12,7 @@
 #ifndef TARN_SYNC_INTERNAL_H
 #define TARN_SYNC_INTERNAL_H
 
+#include <errno.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <tarn/sync.h>
@@ -56,7 +57,7 @@ struct sync_call;
 /* What has to be done before the call goes on. */
 enum sync_want {
 	SYNC_ENDED,  /* nothing: call->status is its result */
-	SYNC_ACCESS, /* tarn_region_batch() of call->ops */
+	SYNC_ACCESS, /* sync_batch() of call->ops */
 	SYNC_NOTIFY, /* tarn_region_write_notify() of call->wake */
 	SYNC_LISTEN, /* tarn_region_wait() from call->sequence on, for call->pause_ns */
 	SYNC_SLEEP   /* nothing for call->pause_ns */
@@ -87,6 +88,7 @@ struct sync_call {
 	int status;
 	struct tarn_region_op ops[SYNC_OPS], wake;
 	size_t count;
+	uint64_t not_after_ns; /* of the access */
 	uint64_t pause_ns;
 
 	/* of one that waits: it tries, and calls sync_pause() as long as that does not work */
@@ -133,8 +135,18 @@ static inline enum sync_want sync_end(struct sync_call *call, int result)
 static inline enum sync_want sync_access(struct sync_call *call, size_t count, sync_handler *next)
 {
 	call->count = count;
+	call->not_after_ns = 0;
 	call->next = next;
 	return SYNC_ACCESS;
+}
+/* One that must not be begun later; then its status is SYNC_LATE. */
+static inline enum sync_want sync_access_until(struct sync_call *call, size_t count,
+					       sync_handler *next, uint64_t not_after_ns)
+{
+	enum sync_want want = sync_access(call, count, next);
+
+	call->not_after_ns = not_after_ns;
+	return want;
 }
 /* A part that several use: it comes back to `back` by sync_back(), with a status; without one the call ends so. */
 static inline enum sync_want sync_sub(struct sync_call *call, sync_handler *sub, sync_handler *back)
@@ -225,6 +237,14 @@ int epoch_wait_begin(struct tarn_epoch *epoch, uint64_t at_least, uint32_t timeo
 		     uint64_t *ret_value);
 
 /* ---- accesses -------------------------------------------------------------------------------- */
+
+/*
+ * region-access.c: tarn_region_batch(), which waits for a connection, and for the region to be attached to it; but if it
+ * is later than `not_after_ns` (of clock_now_ns(); 0: at any time) when the first access is to be posted, nothing is: SYNC_LATE.
+ */
+int sync_batch(struct tarn_region *region, struct tarn_region_op *ops, size_t count,
+	       uint64_t not_after_ns);
+#define SYNC_LATE (-ETIME)
 
 static inline struct tarn_region_op sync_op_read(uint64_t offset, void *buffer, uint64_t bytes)
 {

@@ -76,8 +76,9 @@
 #define MUTATION_QUEUE_SKIP       111 /* a position is skipped without closing its slot */
 #define MUTATION_QUEUE_REREAD     112 /* a torn read is taken for damage */
 #define MUTATION_QUEUE_FULL       113 /* producers do not look whether the queue is full */
-#define MUTATION_BARRIER_ALL      114 /* the barrier does not wait for party 0 */
-#define MUTATION_SYNC_LAST        114
+#define MUTATION_QUEUE_LATE       114 /* a producer writes, however long it had no connection for that */
+#define MUTATION_BARRIER_ALL      115 /* the barrier does not wait for party 0 */
+#define MUTATION_SYNC_LAST        115
 
 /* tarn/region.h; tests/sim/test-regions has to notice these */
 #define MUTATION_REGION_FIRST     121

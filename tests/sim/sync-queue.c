@@ -314,6 +314,8 @@ void sync_queue_schedule(struct world *w, uint64_t seed)
 	/* shorter than the quarantine of 16 leases and more */
 	w->stall_ns = t->lease_ms * (world_random(w) % 2 ? 12000000ull : 1000000ull);
 	w->late_ns = t->lease_ms * 1000000ull;
+	/* and much longer than that */
+	w->away_ns = t->lease_ms * 60000000ull;
 	w->on_kill = killed;
 	w->chaos = true;
 	for (unsigned i = 0; i < t->consumers; i++)

@@ -5,6 +5,7 @@
  * One thread. The clock has no argument, so the world that runs is known here.
  */
 #include "err.h"
+#include "sync-internal.h"
 #include "sync-world.h"
 
 #include <stdarg.h>
@@ -271,6 +272,21 @@ int tarn_region_batch(struct tarn_region *region, struct tarn_region_op *ops, si
 	return p->cut ? -TARN_EAMBIGUOUS : 0;
 }
 
+/* A party may be without a connection for long in front of what it does; above all where it must not be late. */
+int sync_batch(struct tarn_region *region, struct tarn_region_op *ops, size_t count,
+	       uint64_t not_after_ns)
+{
+	struct world *w = region->world;
+	struct party *p = &w->parties[region->party];
+	unsigned rare = count > 1 && ops->kind == TARN_REGION_WRITE ? 4 : w->rare;
+
+	if (w->away_ns && faulty(p, FAULT_AWAY) && world_random(w) % rare == 0)
+		party_sleep_ns(p, world_random(w) % w->away_ns);
+	if (not_after_ns && sync_now_ns() > not_after_ns)
+		return SYNC_LATE;
+	return tarn_region_batch(region, ops, count);
+}
+
 uint64_t tarn_region_bytes(const struct tarn_region *region)
 {
 	(void)region;
@@ -513,6 +529,7 @@ void world_reset(struct world *w, uint64_t seed)
 	w->on_kill = NULL;
 	w->on_change = NULL;
 	w->silent_waits = 0;
+	w->away_ns = 0;
 	w->killed = 0;
 	w->failure[0] = '\0';
 	running = w;

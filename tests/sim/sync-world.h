@@ -70,6 +70,7 @@ struct world {
 	uint64_t now_ns, sequence, random;
 	unsigned faults;
 	uint64_t stall_ns, late_ns;
+	uint64_t away_ns; /* at the longest without a connection, in front of an access */
 	unsigned rare; /* a fault in one of so many steps */
 	struct party parties[WORLD_PARTIES];
 	unsigned count;

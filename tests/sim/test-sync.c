@@ -26,7 +26,7 @@ static const struct kind {
 	int first, last; /* mutations that it has to notice; of 101 and 102, one */
 } kinds[] = {
 	{"lock", sync_lock_schedule, MUTATION_SYNC_ARM, MUTATION_LOCK_OVERTAKEN},
-	{"queue", sync_queue_schedule, MUTATION_QUEUE_CHECKSUM, MUTATION_QUEUE_FULL},
+	{"queue", sync_queue_schedule, MUTATION_QUEUE_CHECKSUM, MUTATION_QUEUE_LATE},
 	{"barrier", sync_barrier_schedule, MUTATION_BARRIER_ALL, MUTATION_BARRIER_ALL},
 	{"epoch", sync_epoch_schedule, 0, 0},
 };

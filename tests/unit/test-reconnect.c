@@ -1365,6 +1365,55 @@ static void test_make_open_lost(void **state)
 	open_session(t, 0);
 }
 
+#define AWAY_SLOTS 32u
+
+static uint64_t slot_state(const struct test *t, uint64_t position)
+{
+	uint64_t at = PLACE + 192 + position * (24 + 8), state;
+
+	memcpy(&state, (const uint8_t *)t->pool.base + at, 8);
+	return state;
+}
+
+/*
+ * A producer has its place, and no connection until more than half of its lease is over: it writes nothing there any
+ * more, where by now another one's message may stand, and takes another place.
+ */
+static void test_queue_away(void **state)
+{
+	struct tarn_queue_info info = {.size = sizeof(info)};
+	struct tarn_region *region;
+	struct tarn_queue *queue;
+	struct test *t = *state;
+	uint64_t before = 0, value;
+
+	/* with a descriptor a call takes note of the end of a connection when it leaves the session */
+	assert_true(tarn_session_fd(t->s) >= 0);
+	t->s->timeout_ns = 60000 * MSEC;
+	assert_int_equal(tarn_region_open(t->s, "a", 0, &region), 0);
+	assert_int_equal(tarn_queue_init(region, PLACE, AWAY_SLOTS, 8, 200, 0), 0);
+	assert_int_equal(tarn_queue_open(region, PLACE, &queue), 0);
+	for (unsigned async = 0; async < 2; async++) {
+		t->fake.breaks_after = true; /* reserved, not written */
+		fail_tries(t, 1, -TARN_EREFUSED, SESSION_SOON, 500 * MSEC);
+		if (async)
+			assert_int_equal(
+				lock_call(t, tarn_queue_send_async(queue, "message", 8, NULL, NULL),
+					  &value),
+				0);
+		else
+			assert_int_equal(tarn_queue_send(queue, "message", 8, 60000), 0);
+		assert_true(!t->fake.breaks_after && t->fake.fail == 0);
+		assert_int_equal(tarn_queue_stat(queue, &info), 0);
+		assert_true(info.tail >= before + 2 && info.tail <= AWAY_SLOTS);
+		assert_int_equal(slot_state(t, before), 2);        /* DEAD */
+		assert_int_equal(slot_state(t, info.tail - 1), 1); /* FULL */
+		before = info.tail;
+	}
+	tarn_queue_close(queue);
+	assert_int_equal(tarn_region_close(region), 0);
+}
+
 /* There is no connection any more: the call ends, and what it may have done it does not deny. */
 static void test_lock_lost(void **state)
 {
@@ -1645,6 +1694,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_make_open, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_make_open_lost, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_lock_lost, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_queue_away, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_no_connector, setup, teardown),
 		cmocka_unit_test(test_open),
 	};

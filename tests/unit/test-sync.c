@@ -18,6 +18,7 @@
 
 #include "clock.h"
 #include "err.h"
+#include "sync-internal.h"
 
 #define BYTES 8192u
 #define MS    1000000u
@@ -124,6 +125,13 @@ int tarn_region_batch(struct tarn_region *r, struct tarn_region_op *ops, size_t 
 			ops[i].before = atomic_op(r, &ops[i]);
 	}
 	return 0;
+}
+
+int sync_batch(struct tarn_region *r, struct tarn_region_op *ops, size_t count,
+	       uint64_t not_after_ns)
+{
+	(void)not_after_ns; /* nobody waits here */
+	return tarn_region_batch(r, ops, count);
 }
 
 int tarn_region_cas(struct tarn_region *r, uint64_t offset, uint64_t compare, uint64_t swap,

@@ -138,9 +138,9 @@ TARN_API TARN_MUST_CHECK int tarn_lock_stat(struct tarn_lock *lock,
  *	  rests for 16 times as long.
  *	- Never is a message given out that is not whole and what was sent: each has a checksum.
  *
- * What is not: a producer that stood still for longer than those 16 leases in the midst of writing, or had no connection
- * for so long (which takes a time limit of the session that is as long), and goes on, may
- * destroy a message that has come to stand there (-TARN_ECORRUPT for the consumer, who goes on behind it). So may two
+ * What is not: a producer that stood still for longer than those 16 leases in the midst of writing, and goes on, may
+ * destroy a message that has come to stand there (-TARN_ECORRUPT for the consumer, who goes on behind it). (Having no
+ * connection is no such thing: who has not begun to write in half of the lease takes another place.) So may two
  * producers of a queue that is made for one; over RDMA also a new one that begins before the pool's deadline
  * (tarnd.conf(5)) since the end of the former is over. If several consumers use one queue at a time each message is
  * still given to one of them; only one who loses the connection at the moment at which it takes one may be given what
