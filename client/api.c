@@ -11,6 +11,7 @@
 #include "arguments.h"
 #include "err.h"
 #include "kv.h"
+#include "near.h"
 #include "wire.h"
 
 #ifndef PACKAGE_VERSION
@@ -50,32 +51,49 @@ void session_copy_item(struct tarn_item *ret_item, const struct tarn_item *item)
 
 /* ---- keys and values ------------------------------------------------------------------------- */
 
-static void describe_get(const struct tarn_session *session, int ret, size_t buffer_bytes)
+static void describe_get(const struct tarn_item *item, int ret, size_t buffer_bytes)
 {
 	if (ret == -TARN_ENOTFOUND)
 		err_set(ret, "no such key");
 	else if (ret == -TARN_ETOOSMALL)
 		err_set(ret, "the value has %llu bytes, the buffer %zu",
-			(unsigned long long)kv_item(session->op)->value_bytes, buffer_bytes);
+			(unsigned long long)item->value_bytes, buffer_bytes);
+}
+
+/* With the session. *ret_item: of whom is found. */
+static int get_once(struct tarn_session *session, const void *key, size_t key_bytes, void *buffer,
+		    size_t buffer_bytes, bool exists_only, struct tarn_item *ret_item)
+{
+	int ret = buffer_check(session, buffer, buffer_bytes, true, false);
+
+	if (ret < 0)
+		return ret;
+	ret = NEAR_LEFT;
+	if (near_may(session))
+		ret = near_get(session, key, key_bytes, buffer, buffer_bytes, exists_only, ret_item);
+	if (ret != NEAR_LEFT)
+		return ret;
+	ret = session_run(session, kv_get(session->op, key, key_bytes, buffer, buffer_bytes,
+					  exists_only));
+	*ret_item = *kv_item(session->op);
+	return ret;
 }
 
 static int get(struct tarn_session *session, const void *key, size_t key_bytes, void *buffer,
 	       size_t buffer_bytes, bool exists_only, struct tarn_item *ret_item)
 {
 	int ret = session_enter(session);
+	struct tarn_item item = {0};
 
 	if (ret < 0)
 		return ret;
-	do {
-		ret = buffer_check(session, buffer, buffer_bytes, true, false);
-		if (ret == 0)
-			ret = session_run(session, kv_get(session->op, key, key_bytes, buffer,
-							  buffer_bytes, exists_only));
-	} while (session_again(session, &ret));
+	do
+		ret = get_once(session, key, key_bytes, buffer, buffer_bytes, exists_only, &item);
+	while (session_again(session, &ret));
 	if (ret_item && (ret == 0 || ret == -TARN_ETOOSMALL))
-		session_copy_item(ret_item, kv_item(session->op));
+		session_copy_item(ret_item, &item);
 	if (ret < 0)
-		describe_get(session, ret, buffer_bytes);
+		describe_get(&item, ret, buffer_bytes);
 	session_leave(session);
 	return ret;
 }

@@ -10,6 +10,7 @@
 #include "arguments.h"
 #include "engine.h"
 #include "err.h"
+#include "near.h"
 
 #define LOOK_NS   10000000u          /* at the longest; then it is looked at the time */
 #define BATCH_MAX (4 * ENGINE_LANES) /* items of a batch that are under way or wait for a lane */
@@ -22,6 +23,8 @@ struct batch {
 	bool progress;        /* an item has ended by itself since progress_ns was set */
 	uint64_t progress_ns;
 	bool given_up;
+	/* Is item i done before the others are begun? NULL: none is. */
+	bool (*done)(const struct batch *batch, size_t i);
 	/* Fills the operation of item i; a negative code: the item is wrong. */
 	int (*fill)(struct batch *batch, size_t i, struct op *op);
 	/* What has come of item i; of one that was not begun: completion.status alone is set. */
@@ -60,10 +63,16 @@ static void begin_some(struct batch *b)
 		return;
 	limit_ns = session_now(b->session) + b->session->timeout_ns;
 	while (b->begun < b->count && b->under_way < BATCH_MAX) {
-		struct op *op = engine_op(e);
+		struct op *op;
 		size_t i = b->begun;
 		int ret;
 
+		if (b->done && b->done(b, i)) {
+			b->begun++;
+			b->ended++;
+			continue;
+		}
+		op = engine_op(e);
 		/* all places may be taken by calls that nobody picks up */
 		if (!op && b->under_way)
 			return;
@@ -93,8 +102,12 @@ static void begin_some(struct batch *b)
 static void give_up(struct batch *b, int status)
 {
 	b->given_up = true;
-	for (; b->begun < b->count; b->begun++)
-		refuse(b, b->begun, status);
+	for (; b->begun < b->count; b->begun++) {
+		if (b->done && b->done(b, b->begun))
+			b->ended++;
+		else
+			refuse(b, b->begun, status);
+	}
 	engine_refuse_all(b->session->engine, b, status);
 }
 
@@ -116,14 +129,12 @@ static void look_at_time(struct batch *b)
 		give_up(b, status);
 }
 
-static int run(struct batch *b)
+/* With the session. */
+static int drive(struct batch *b)
 {
 	struct tarn_session *s = b->session;
-	int ret = session_enter(s);
+	int ret = engine_create(s);
 
-	if (ret < 0)
-		return ret;
-	ret = engine_create(s);
 	b->progress_ns = session_now(s);
 	while (ret == 0 && b->ended < b->count) {
 		begin_some(b);
@@ -134,7 +145,17 @@ static int run(struct batch *b)
 		if (b->ended < b->count)
 			engine_sleep(s->engine, session_now(s) + LOOK_NS);
 	}
-	session_leave(s);
+	return ret;
+}
+
+static int run(struct batch *b)
+{
+	int ret = session_enter(b->session);
+
+	if (ret < 0)
+		return ret;
+	ret = drive(b);
+	session_leave(b->session);
 	return ret;
 }
 
@@ -169,6 +190,11 @@ static void get_take(struct batch *b, size_t i, const struct tarn_completion *co
 	item->item = completion->item;
 }
 
+static bool get_done(const struct batch *b, size_t i)
+{
+	return ((const struct tarn_mget *)b->items)[i].status != NEAR_LEFT;
+}
+
 TARN_API int tarn_mget(struct tarn_session *session, struct tarn_mget *items, size_t count)
 {
 	struct batch b = {.session = session,
@@ -178,7 +204,18 @@ TARN_API int tarn_mget(struct tarn_session *session, struct tarn_mget *items, si
 			  .take = get_take};
 	int ret = begin(session, items, count);
 
-	return ret < 0 ? ret : run(&b);
+	if (ret == 0)
+		ret = session_enter(session);
+	if (ret < 0)
+		return ret;
+	if (near_may(session)) {
+		b.done = get_done;
+		count = near_mget(session, items, count);
+	}
+	if (count)
+		ret = drive(&b);
+	session_leave(session);
+	return ret;
 }
 
 /* ---- put ------------------------------------------------------------------------------------- */

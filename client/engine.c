@@ -212,12 +212,19 @@ static bool for_groups(const struct op *op)
 static bool group_take(struct engine *e, struct op *op)
 {
 	struct group *group = group_open(e);
+	struct group_get *get;
 
 	if (!group)
 		return false;
 	op->state = OP_RUNNING;
 	op->lane = NULL;
-	group_add(group, op);
+	get = group_add(group, op->key, op->key_bytes);
+	get->buffer = op->buffer;
+	get->bytes = op->bytes;
+	get->exists_only = op->kind == TARN_OP_EXISTS;
+	get->ret_status = &op->completion.status;
+	get->ret_item = &op->completion.item;
+	get->owner = op;
 	if (group_count(group) == GROUP_OPS)
 		group_close(e);
 	return true;
@@ -228,9 +235,11 @@ static void group_end(struct engine *e, struct lane *lane)
 	TAILQ_INSERT_HEAD(&e->idle_groups, lane, link);
 	lane->state = LANE_FREE;
 	for (unsigned i = 0; i < group_count(lane->group); i++) {
-		struct op *op;
+		void *owner;
+		bool ended = group_ended(lane->group, i, &owner);
+		struct op *op = owner;
 
-		if (group_ended(lane->group, i, &op)) {
+		if (ended) {
 			engine_op_end(e, op);
 		} else if (op->cancelled) {
 			op->completion.status = -TARN_ECANCELED;

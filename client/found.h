@@ -8,6 +8,10 @@
 
 #include <string.h>
 
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
 #include "layout.h"
 #include "mutation.h"
 #include "session.h"
@@ -57,15 +61,15 @@ static inline bool found_splits(uint64_t header, uint32_t suffix)
 	       (split == LAYOUT_SPLIT_OLD && suffix >> (layout_header_depth(header) & 31) & 1);
 }
 
-/* *ret_splitting: the header that says so. */
-static inline enum found_headers found_headers(const struct layout_bucket pairs[2][2],
+/* Of `count` buckets. *ret_splitting: the header that says so. */
+static inline enum found_headers found_headers(const struct layout_bucket *buckets, unsigned count,
 					       struct layout_hash hash, uint64_t *ret_splitting)
 {
 	uint32_t suffix = layout_hash_suffix(hash);
 	enum found_headers result = HEADERS_FIT;
 
-	for (unsigned i = 0; i < 4; i++) {
-		uint64_t header = pairs[i / 2][i % 2].header;
+	for (unsigned i = 0; i < count; i++) {
+		uint64_t header = buckets[i].header;
 
 		if (layout_header_suffix(header) !=
 		    layout_suffix(suffix, layout_header_depth(header)))
@@ -79,6 +83,46 @@ static inline enum found_headers found_headers(const struct layout_bucket pairs[
 	}
 	return result;
 }
+
+/*
+ * Which words of a pair are slots with this fingerprint, a bit each; `fp_bits` as they stand in a word.
+ * Few are, and each that is looked at closely costs a comparison.
+ */
+#define FOUND_HEADERS 0x101u
+#if defined(__SSE2__)
+static inline __m128i found_low_halves(const uint64_t *words)
+{
+	__m128 a = _mm_castsi128_ps(_mm_loadu_si128((const void *)words)),
+	       b = _mm_castsi128_ps(_mm_loadu_si128((const void *)(words + 2)));
+
+	return _mm_castps_si128(_mm_shuffle_ps(a, b, _MM_SHUFFLE(2, 0, 2, 0)));
+}
+
+static inline uint32_t found_words(const struct layout_bucket pair[2], uint64_t fp_bits)
+{
+	const __m128i mask = _mm_set1_epi32((int)LAYOUT_SLOT_FP_BITS),
+		      fp = _mm_set1_epi32((int)fp_bits);
+	const uint64_t *w = &pair[0].header;
+	__m128i a = _mm_cmpeq_epi32(_mm_and_si128(found_low_halves(w), mask), fp),
+		b = _mm_cmpeq_epi32(_mm_and_si128(found_low_halves(w + 4), mask), fp),
+		c = _mm_cmpeq_epi32(_mm_and_si128(found_low_halves(w + 8), mask), fp),
+		d = _mm_cmpeq_epi32(_mm_and_si128(found_low_halves(w + 12), mask), fp);
+
+	return (uint32_t)_mm_movemask_epi8(_mm_packs_epi16(_mm_packs_epi32(a, b), _mm_packs_epi32(c, d))) &
+	       ~FOUND_HEADERS;
+}
+#else
+static inline uint32_t found_words(const struct layout_bucket pair[2], uint64_t fp_bits)
+{
+	uint32_t found = 0;
+
+	for (unsigned b = 0; b < 2; b++)
+		for (unsigned i = 0; i < LAYOUT_BUCKET_SLOTS; i++)
+			found |= (uint32_t)((pair[b].slots[i] & LAYOUT_SLOT_FP_BITS) == fp_bits)
+				 << (8 * b + 1 + i);
+	return found;
+}
+#endif
 
 /* A tombstone's key may be this one: same fingerprint, and the half that moved. */
 static inline bool found_tombstone_counts(struct layout_hash hash, uint64_t word)
@@ -100,6 +144,21 @@ static inline uint64_t found_since(const struct tarn_session *s, struct layout_h
 
 /* ---- blocks ---------------------------------------------------------------------------------- */
 
+/* Short keys are compared here: a call costs more. */
+static inline bool found_equal(const void *a, const void *b, uint32_t bytes)
+{
+	const uint8_t *p = a, *q = b;
+	uint64_t x, y, u, v;
+
+	if (bytes < 8 || bytes > 16)
+		return memcmp(a, b, bytes) == 0;
+	memcpy(&x, p, 8);
+	memcpy(&y, q, 8);
+	memcpy(&u, p + bytes - 8, 8);
+	memcpy(&v, q + bytes - 8, 8);
+	return ((x ^ y) | (u ^ v)) == 0;
+}
+
 /* A block read for `word`: 1 is the key's, 0 is another key's, -1 does not fit the word. */
 static inline int found_match(const void *key, uint32_t key_length,
 			      const struct layout_block *block, uint64_t word)
@@ -114,7 +173,7 @@ static inline int found_match(const void *key, uint32_t key_length,
 	if (MUTATED(MUTATION_KEY_COMPARE))
 		return 1;
 	return block->key_length == key_length &&
-	       memcmp(layout_block_key(block), key, key_length) == 0;
+	       found_equal(layout_block_key(block), key, key_length);
 }
 
 static inline bool found_expired(const struct tarn_session *s, const struct layout_block *block)

@@ -3,8 +3,9 @@
  * group.c - many gets at a time, step by step together
  *
  * What is read and what is made of it are docs/protocol.md section 4's, as in kv.c and kv-read.c; here
- * nothing is ever tried a second time. A group reads only: it owes nothing. Runs on the session's owner,
- * from engine.c. Next: group.h, found.h.
+ * nothing is ever tried a second time. A group reads only: it owes nothing. Each step is a post; on memory
+ * that is near (fabric.h) the bytes are read in place instead, since requests would cost more than they do.
+ * Runs on the session's owner, from engine.c and near.c. Next: group.h, found.h.
  */
 #include "group.h"
 
@@ -14,37 +15,69 @@
 
 #include "cache.h"
 #include "directory.h"
-#include "engine.h"
 #include "err.h"
+#include "fabric-near.h"
 #include "found.h"
 #include "reference.h"
 
 #define SCRATCH_BYTES (64u << 10)
 #define BLOCK_MAX     4096u /* a larger one is left alone */
+#define CANDIDATES    4u    /* of one key; with more it is left alone */
+#define WAVES         4u /* near: while the reads of one are on their way the others are worked on */
+#define NEAR_READS    (2 * GROUP_OPS + 1)
+#define FEW           4u    /* for so few a miss more beside the first is cheaper than one behind it */
 
 static_assert(2 * GROUP_OPS <= FABRIC_POST_MAX, "one post");
 
+struct candidate {
+	uint64_t slot, word;
+};
+
 struct item {
-	struct op *op;
-	enum { ITEM_CACHED, ITEM_BUCKETS, ITEM_BLOCK, ITEM_ENDED, ITEM_ALONE } state;
+	struct group_get get;
+	/* PAIRS: those from `read` to `wanted` are on their way, BLOCK: that of candidate `at` */
+	enum { ITEM_CACHED, ITEM_PAIRS, ITEM_BLOCK, ITEM_ENDED, ITEM_ALONE } state;
+	uint8_t read, wanted;
+	uint8_t count, at;
+	bool alone;       /* something was seen that is not simple */
 	uint32_t scratch; /* where its block is read to */
-	unsigned candidates;
-	bool moved;
 	struct layout_hash hash;
-	uint64_t fp_bits;    /* as they stand in a slot's word */
-	uint64_t slot, word; /* of the block; seen: what the slot says now */
-	uint64_t seen;
+	uint64_t fp_bits; /* as they stand in a slot's word */
+	uint64_t seen;    /* of a cached location: what the slot says now */
 	uint64_t offsets[2];
+	struct candidate candidates[CANDIDATES];
 	struct layout_bucket pairs[2][2];
+};
+
+static bool is_active(const struct item *item)
+{
+	return item->state < ITEM_ENDED;
+}
+
+/* Those that have not ended, nor are left alone. */
+struct active {
+	unsigned count;
+	uint8_t items[GROUP_OPS];
 };
 
 struct group {
 	struct task task;
 	struct tarn_session *session;
-	unsigned count;
-	bool posted, second; /* second: of the two posts */
+	const uint8_t *near; /* of the endpoint, while the group runs */
+	/* the second bucket pair is read only for a key that is not found by the first one */
+	bool lazy;
+	bool posted, begun;
+	bool cached; /* the location cache is asked first */
+	unsigned count, left;
+	struct active active[WAVES];
 	uint32_t scratch_used;
 	uint64_t first_read_ns, now_ns, seen_epoch, epoch;
+	/* near: what the next step reads */
+	unsigned reads;
+	struct near_read {
+		const uint8_t *from;
+		uint32_t length;
+	} near_reads[NEAR_READS];
 	struct item items[GROUP_OPS];
 	uint8_t *scratch;
 };
@@ -85,115 +118,177 @@ unsigned group_count(const struct group *group)
 	return group->count;
 }
 
-/* ---- the beginning --------------------------------------------------------------------------- */
-
-/* Room for the block of item->word. False: the item is left alone. */
-static bool take_scratch(struct group *g, struct item *item)
-{
-	uint32_t class = layout_slot_class(item->word), bytes = layout_class_bytes(class);
-
-	item->state = ITEM_ALONE;
-	if (bytes > BLOCK_MAX || g->scratch_used + bytes > SCRATCH_BYTES ||
-	    !layout_block_place_valid(&g->session->geometry, layout_slot_offset(item->word), class))
-		return false;
-	item->scratch = g->scratch_used;
-	g->scratch_used += (bytes + 63) & ~63u;
-	return true;
-}
-
-void group_add(struct group *g, struct op *op)
+struct group_get *group_add(struct group *g, const void *key, size_t key_bytes)
 {
 	struct item *item = &g->items[g->count++];
 
-	item->op = op;
-	item->hash = layout_hash_key(op->key, op->key_bytes, g->session->geometry.hash_seed);
+	item->get.key = key;
+	item->get.key_bytes = key_bytes;
+	item->hash = layout_hash_key(key, key_bytes, g->session->geometry.hash_seed);
 	item->fp_bits = layout_slot_make(LAYOUT_SLOT_EMPTY, layout_hash_fp(item->hash), 0, 0, 0);
+	item->read = item->count = item->at = 0;
+	item->alone = false;
 	if (g->session->cache)
 		cache_hint(g->session->cache, item->hash);
+	return &item->get;
 }
 
-/* Where to begin. */
-static void locate(struct group *g, struct item *item, bool cached)
+/* ---- what is to be read ---------------------------------------------------------------------- */
+
+/* This will be read in the next step. Only near it is begun at once. False: it is not in the pool. */
+static inline bool want(struct group *g, uint64_t offset, uint32_t length)
+{
+	if (!g->near)
+		return true;
+	if (!near_has(g->session->ep, offset, length))
+		return false;
+	g->near_reads[g->reads++] =
+		(struct near_read){.from = g->near + offset, .length = length};
+	return true;
+}
+
+/*
+ * Near: all that is wanted comes nearer, at the same time: only instructions that stand close together are under way
+ * together, and here each may wait for a walk through the page tables.
+ */
+static void hint_all(struct group *g)
 {
 	struct tarn_session *s = g->session;
+	uint64_t bytes = 0;
+
+	for (unsigned i = 0; i < g->reads; i++) {
+		const uint8_t *from = g->near_reads[i].from;
+		uint32_t length = g->near_reads[i].length;
+
+		/* nearly all are two lines long */
+		prefetch_line(from);
+		if (length > 64)
+			prefetch_line(from + 64);
+		if (length > 128)
+			near_hint(from + 128, length - 128);
+		bytes += length;
+	}
+	s->stats.requests += g->reads;
+	s->stats.bytes_read += bytes;
+	g->reads = 0;
+}
+
+/* Near: it has been wanted, and is read now. Else the step's post has read it. */
+static inline void get(struct group *g, uint64_t offset, void *local, uint32_t length)
+{
+	if (g->near && length % 64 == 0)
+		near_read_lines(local, g->near + offset, length);
+	else if (g->near)
+		near_read(local, g->near + offset, length);
+}
+
+static void want_pairs(struct group *g, struct item *item, unsigned wanted)
+{
+	item->state = ITEM_PAIRS;
+	item->wanted = (uint8_t)wanted;
+	for (unsigned i = item->read; i < wanted; i++)
+		if (!want(g, item->offsets[i], LAYOUT_PAIR_BYTES))
+			item->state = ITEM_ALONE;
+}
+
+/* The block of its candidate. */
+static void want_block(struct group *g, struct item *item, int state)
+{
+	uint64_t word = item->candidates[item->at].word, offset = layout_slot_offset(word);
+	uint32_t class = layout_slot_class(word), bytes = layout_class_bytes(class);
+
+	item->state = ITEM_ALONE;
+	if (bytes > BLOCK_MAX || g->scratch_used + bytes > SCRATCH_BYTES ||
+	    !layout_block_place_valid(&g->session->geometry, offset, class) ||
+	    !want(g, offset, bytes))
+		return;
+	item->scratch = g->scratch_used;
+	/* near it is done with before the next one is read */
+	if (!g->near)
+		g->scratch_used += (bytes + 63) & ~63u;
+	item->state = state;
+}
+
+static void locate(struct group *g, struct item *item)
+{
+	struct tarn_session *s = g->session;
+	struct candidate *c = &item->candidates[0];
 	uint64_t subtable;
 	uint32_t shard;
 
 	item->state = ITEM_ALONE;
 	if (s->since && !found_since(s, item->hash, &shard))
 		return;
-	if (cached && cache_find(s->cache, item->hash, s->epoch, &item->slot, &item->word)) {
-		if (!take_scratch(g, item))
-			return;
-		item->state = ITEM_CACHED;
+	if (g->cached && cache_find(s->cache, item->hash, s->epoch, &c->slot, &c->word)) {
+		want_block(g, item, ITEM_CACHED);
+		if (item->state == ITEM_CACHED && !want(g, c->slot, 8))
+			item->state = ITEM_ALONE;
 		return;
 	}
 	subtable = directory_find(s->directory, item->hash);
-	item->state = subtable ? ITEM_BUCKETS : ITEM_ALONE;
 	if (!subtable)
 		return;
 	found_pair_offsets(s, item->hash, subtable, item->offsets);
+	want_pairs(g, item, g->lazy && !(g->near && g->count < FEW) ? 1 : 2);
 }
 
-static unsigned first_post(struct group *g, struct fabric_request *requests)
+static void begin(struct group *g)
 {
 	struct tarn_session *s = g->session;
-	unsigned n = 0;
-	bool cached;
 
-	g->first_read_ns = session_now(s);
+	g->near = s->ep->near;
+	g->lazy = s->ep->features & FABRIC_NEAR;
+	g->first_read_ns = g->now_ns = session_now(s);
 	g->seen_epoch = s->epoch;
 	g->epoch = 0;
-	cached = s->cache && !session_epoch_stale(s, g->first_read_ns);
-	for (unsigned i = 0; i < g->count; i++)
-		locate(g, &g->items[i], cached);
-	for (unsigned i = 0; i < g->count; i++) {
-		struct item *item = &g->items[i];
-
-		if (item->state == ITEM_CACHED) {
-			requests[n++] = fabric_read(item->slot, &item->seen, 8);
-			requests[n++] = fabric_read(
-				layout_slot_offset(item->word), g->scratch + item->scratch,
-				layout_class_bytes(layout_slot_class(item->word)));
-		} else if (item->state == ITEM_BUCKETS) {
-			requests[n++] =
-				fabric_read(item->offsets[0], item->pairs[0], LAYOUT_PAIR_BYTES);
-			requests[n++] =
-				fabric_read(item->offsets[1], item->pairs[1], LAYOUT_PAIR_BYTES);
-		}
-	}
-	/* with an epoch as stale as that none is cached, so there is a second post if one has a block */
-	if (n && n < FABRIC_POST_MAX && session_epoch_stale(s, g->first_read_ns))
-		requests[n++] = fabric_read(LAYOUT_EPOCH_OFFSET, &g->epoch, 8);
-	return n;
+	g->cached = s->cache && !session_epoch_stale(s, g->first_read_ns);
+	g->reads = 0;
 }
 
-static unsigned second_post(struct group *g, struct fabric_request *requests)
+/* Where to begin with some of them. */
+static void locate_some(struct group *g, unsigned from, unsigned to, struct active *ret_active)
 {
 	unsigned n = 0;
 
-	for (unsigned i = 0; i < g->count; i++) {
-		struct item *item = &g->items[i];
-
-		if (item->state == ITEM_BLOCK)
-			requests[n++] = fabric_read(
-				layout_slot_offset(item->word), g->scratch + item->scratch,
-				layout_class_bytes(layout_slot_class(item->word)));
+	for (unsigned i = from; i < to; i++) {
+		locate(g, &g->items[i]);
+		ret_active->items[n] = (uint8_t)i;
+		n += is_active(&g->items[i]);
 	}
-	/* the first post had no room for it, or it is as old as that */
-	if (n && session_epoch_stale(g->session, g->now_ns))
-		requests[n++] = fabric_read(LAYOUT_EPOCH_OFFSET, &g->epoch, 8);
+	ret_active->count = n;
+}
+
+/* The requests for what is wanted. */
+static unsigned gather(struct group *g, struct fabric_request *requests)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < g->active[0].count; i++) {
+		struct item *item = &g->items[g->active[0].items[i]];
+		const struct candidate *c = &item->candidates[item->at];
+
+		if (item->state == ITEM_PAIRS) {
+			for (unsigned p = item->read; p < item->wanted; p++)
+				requests[n++] = fabric_read(item->offsets[p], item->pairs[p],
+							    LAYOUT_PAIR_BYTES);
+			continue;
+		}
+		if (item->state == ITEM_CACHED)
+			requests[n++] = fabric_read(c->slot, &item->seen, 8);
+		requests[n++] = fabric_read(layout_slot_offset(c->word), g->scratch + item->scratch,
+					    layout_class_bytes(layout_slot_class(c->word)));
+	}
 	return n;
 }
 
 /* ---- the end of each ------------------------------------------------------------------------- */
 
-static void end(struct group *g, struct item *item, int status)
+static void end(struct item *item, int status)
 {
-	g->session->stats.cache_misses += g->session->cache && item->state != ITEM_CACHED;
 	item->state = ITEM_ENDED;
-	item->op->completion.status = status;
-	session_count_get(g->session, g->now_ns - g->first_read_ns, g->now_ns, status);
+	*item->get.ret_status = status;
+	if (status == -TARN_ENOTFOUND)
+		memset(item->get.ret_item, 0, sizeof(*item->get.ret_item));
 }
 
 /* Its block is there, and is the key's. */
@@ -201,36 +296,37 @@ static void end_found(struct group *g, struct item *item)
 {
 	struct tarn_session *s = g->session;
 	const struct layout_block *block = (const void *)(g->scratch + item->scratch);
-	struct op *op = item->op;
+	const struct candidate *c = &item->candidates[item->at];
+	const struct group_get *get = &item->get;
 
-	if (s->since && layout_slot_state(item->word) == LAYOUT_SLOT_FROZEN) {
+	if (s->since && layout_slot_state(c->word) == LAYOUT_SLOT_FROZEN) {
 		item->state = ITEM_ALONE;
 		return;
 	}
 	if (found_expired(s, block)) {
-		end(g, item, -TARN_ENOTFOUND);
+		end(item, -TARN_ENOTFOUND);
 		return;
 	}
 	/* in pieces, elsewhere */
-	if (block->kind == LAYOUT_KIND_EXTENTS && op->kind == TARN_OP_GET) {
+	if (block->kind == LAYOUT_KIND_EXTENTS && !get->exists_only) {
 		item->state = ITEM_ALONE;
 		return;
 	}
-	if (item->state == ITEM_BLOCK && s->cache && block->kind != LAYOUT_KIND_EXTENTS &&
-	    layout_slot_state(item->word) == LAYOUT_SLOT_COMMITTED) {
-		cache_see(s->cache, item->hash, item->slot, item->word);
-		cache_add(s->cache, item->hash, g->seen_epoch, item->slot, item->word);
+	if (s->cache && item->state == ITEM_BLOCK && block->kind != LAYOUT_KIND_EXTENTS &&
+	    layout_slot_state(c->word) == LAYOUT_SLOT_COMMITTED) {
+		cache_see(s->cache, item->hash, c->slot, c->word);
+		cache_add(s->cache, item->hash, g->seen_epoch, c->slot, c->word);
 	}
-	op->completion.item = found_item(s, block);
+	*get->ret_item = found_item(s, block);
 	if (s->reference)
-		reference_hit(s, layout_slot_offset(item->word));
-	if (op->kind == TARN_OP_GET && block->value_length > op->bytes) {
-		end(g, item, -TARN_ETOOSMALL);
+		reference_hit(s, layout_slot_offset(c->word));
+	if (!get->exists_only && block->value_length > get->bytes) {
+		end(item, -TARN_ETOOSMALL);
 		return;
 	}
-	if (op->kind == TARN_OP_GET)
-		found_copy(s, op->buffer, block);
-	end(g, item, 0);
+	if (!get->exists_only)
+		found_copy(s, get->buffer, block);
+	end(item, 0);
 }
 
 /* The key is not there. In a cluster that is nothing yet: kv-shard.c. */
@@ -239,20 +335,36 @@ static void end_absent(struct group *g, struct item *item)
 	if (g->session->since)
 		item->state = ITEM_ALONE;
 	else
-		end(g, item, -TARN_ENOTFOUND);
+		end(item, -TARN_ENOTFOUND);
 }
 
-static int match(const struct group *g, const struct item *item)
+/* Its next candidate, or pair. */
+static void go_on(struct group *g, struct item *item)
 {
-	return found_match(item->op->key, (uint32_t)item->op->key_bytes,
-			   (const void *)(g->scratch + item->scratch), item->word);
+	if (item->at < item->count)
+		want_block(g, item, ITEM_BLOCK);
+	else if (item->read < 2)
+		want_pairs(g, item, 2);
+	else
+		end_absent(g, item);
+}
+
+static int match(struct group *g, const struct item *item)
+{
+	uint64_t word = item->candidates[item->at].word;
+	void *block = g->scratch + item->scratch;
+
+	get(g, layout_slot_offset(word), block, layout_class_bytes(layout_slot_class(word)));
+	return found_match(item->get.key, (uint32_t)item->get.key_bytes, block, word);
 }
 
 static void look_cached(struct group *g, struct item *item)
 {
 	struct tarn_session *s = g->session;
+	const struct candidate *c = &item->candidates[0];
 
-	if (item->seen == item->word && match(g, item) > 0) {
+	get(g, c->slot, &item->seen, 8);
+	if (item->seen == c->word && match(g, item) > 0) {
 		s->stats.cache_hits++;
 		end_found(g, item);
 		return;
@@ -262,126 +374,222 @@ static void look_cached(struct group *g, struct item *item)
 	item->state = ITEM_ALONE;
 }
 
-static void collect(struct item *item, uint64_t slot, uint64_t word)
+static void collect(const struct group *g, struct item *item, uint64_t slot, uint64_t word)
 {
 	uint32_t state = layout_slot_state(word);
 
 	if (state == LAYOUT_SLOT_MOVED) {
-		item->moved |= found_tombstone_counts(item->hash, word);
-	} else if (state == LAYOUT_SLOT_COMMITTED || state == LAYOUT_SLOT_FROZEN) {
-		/* of pairs that overlap */
-		if (item->candidates && item->slot == slot)
+		item->alone |= found_tombstone_counts(item->hash, word);
+		return;
+	}
+	if (state != LAYOUT_SLOT_COMMITTED && state != LAYOUT_SLOT_FROZEN)
+		return;
+	/* of pairs that overlap */
+	for (unsigned i = 0; i < item->count; i++)
+		if (item->candidates[i].slot == slot)
 			return;
-		item->candidates++;
-		item->slot = slot;
-		item->word = word;
+	/* a frozen one is no hit without the headers of both pairs, of which one may not be read */
+	if (item->count == CANDIDATES || (g->lazy && state == LAYOUT_SLOT_FROZEN)) {
+		item->alone = true;
+		return;
 	}
+	item->candidates[item->count++] = (struct candidate){.slot = slot, .word = word};
 }
 
-/* As found_each_slot(), but few of the slots are looked at closely: each costs a comparison. */
-static inline void collect_pair(struct item *item, uint64_t offset, const struct layout_bucket *pair,
-				uint64_t fp_bits)
+static void look_pairs(struct group *g, struct item *item)
 {
-	for (unsigned b = 0; b < 2; b++) {
-#pragma GCC unroll 7
-		for (unsigned i = 0; i < LAYOUT_BUCKET_SLOTS; i++)
-			if (__builtin_expect((pair[b].slots[i] & LAYOUT_SLOT_FP_BITS) == fp_bits, 0))
-				collect(item, offset + b * LAYOUT_BUCKET_BYTES + 8 + 8ull * i,
-					pair[b].slots[i]);
+	/* near the second one comes along for a few, but is not looked at for who has a candidate */
+	while (item->read < item->wanted && !(g->near && item->at < item->count)) {
+		struct layout_bucket *pair = item->pairs[item->read];
+		uint64_t offset = item->offsets[item->read], splitting;
+		uint32_t words;
+
+		get(g, offset, pair, LAYOUT_PAIR_BYTES);
+		item->alone |= found_headers(pair, 2, item->hash, &splitting) != HEADERS_FIT;
+		for (words = found_words(pair, item->fp_bits); words; words &= words - 1) {
+			unsigned i = (unsigned)__builtin_ctz(words);
+
+			collect(g, item, offset + 8ull * i,
+				pair[i / 8].slots[i % 8 - 1]);
+		}
+		item->read++;
 	}
-}
-
-static void look_buckets(struct group *g, struct item *item)
-{
-	uint64_t splitting;
-
-	item->candidates = 0;
-	item->moved = found_headers(item->pairs, item->hash, &splitting) != HEADERS_FIT;
-	collect_pair(item, item->offsets[0], item->pairs[0], item->fp_bits);
-	collect_pair(item, item->offsets[1], item->pairs[1], item->fp_bits);
-	if (item->moved || item->candidates > 1)
+	if (item->alone)
 		item->state = ITEM_ALONE;
-	else if (item->candidates == 0)
-		end_absent(g, item);
-	else if (take_scratch(g, item))
-		item->state = ITEM_BLOCK;
+	else
+		go_on(g, item);
 }
 
 static void look_block(struct group *g, struct item *item)
 {
 	int found = match(g, item);
 
-	if (found > 0)
+	if (found > 0) {
 		end_found(g, item);
-	else if (found == 0)
-		end_absent(g, item);
-	else
+	} else if (found == 0) {
+		item->at++;
+		go_on(g, item);
+	} else {
 		item->state = ITEM_ALONE;
+	}
 }
 
-/* ---- the task -------------------------------------------------------------------------------- */
+/* ---- steps ----------------------------------------------------------------------------------- */
 
-static void leave_alone(struct group *g)
+static void leave_alone(struct group *g, struct active *active)
 {
-	for (unsigned i = 0; i < g->count; i++)
-		if (g->items[i].state != ITEM_ENDED)
+	for (unsigned i = 0; i < active->count; i++)
+		g->items[active->items[i]].state = ITEM_ALONE;
+	active->count = 0;
+}
+
+static void look_at(struct group *g, struct item *item)
+{
+	if (item->state == ITEM_BLOCK)
+		look_block(g, item);
+	else if (item->state == ITEM_PAIRS)
+		look_pairs(g, item);
+	else
+		look_cached(g, item);
+}
+
+/* What was wanted has been read. */
+static void look(struct group *g, struct active *active)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < active->count; i++)
+		look_at(g, &g->items[active->items[i]]);
+	for (unsigned i = 0; i < active->count; i++) {
+		active->items[n] = active->items[i];
+		n += is_active(&g->items[active->items[i]]);
+	}
+	active->count = n;
+}
+
+/* T1 */
+static bool too_old(struct group *g)
+{
+	g->now_ns = session_now(g->session);
+	return g->now_ns - g->first_read_ns > g->session->geometry.deadline_ns;
+}
+
+/* Returns how many are left alone. */
+static unsigned finish(struct group *g)
+{
+	struct tarn_session *s = g->session;
+
+	unsigned ended = 0, hits = 0, cached = 0;
+
+	for (unsigned i = 0; i < g->count; i++) {
+		const struct item *item = &g->items[i];
+
+		if (item->state != ITEM_ENDED)
+			continue;
+		ended++;
+		hits += *item->get.ret_status != -TARN_ENOTFOUND;
+		cached += item->read == 0;
+	}
+	session_count_gets(s, g->now_ns - g->first_read_ns, g->now_ns, ended, hits);
+	if (s->cache)
+		s->stats.cache_misses += ended - cached;
+	return g->count - ended;
+}
+
+static void step_near(struct group *g)
+{
+	struct tarn_session *s = g->session;
+	unsigned waves = g->count < 2 * FEW ? 1 : WAVES, active = 0;
+
+	if (session_epoch_stale(s, g->first_read_ns) && want(g, LAYOUT_EPOCH_OFFSET, 8)) {
+		get(g, LAYOUT_EPOCH_OFFSET, &g->epoch, 8);
+		session_epoch_learn(s, g->epoch, g->first_read_ns);
+	}
+	for (unsigned w = 0; w < waves; w++) {
+		locate_some(g, g->count * w / waves, g->count * (w + 1) / waves, &g->active[w]);
+		hint_all(g);
+		active += g->active[w].count;
+	}
+	while (active) {
+		active = 0;
+		s->stats.posts++;
+		s->stats.round_trips++;
+		near_done();
+		for (unsigned w = 0; w < waves; w++) {
+			look(g, &g->active[w]);
+			hint_all(g);
+			active += g->active[w].count;
+		}
+	}
+	/* nobody has been told anything yet */
+	if (too_old(g))
+		for (unsigned i = 0; i < g->count; i++)
 			g->items[i].state = ITEM_ALONE;
 }
 
 /* A post is complete. */
-static void look(struct group *g)
+static void look_posted(struct group *g)
 {
-	struct tarn_session *s = g->session;
+	bool late = too_old(g);
 
-	g->now_ns = session_now(s);
-	if (g->epoch) {
-		session_epoch_learn(s, g->epoch, g->first_read_ns);
-		g->epoch = 0;
-	}
-	/* T1 */
-	if (g->now_ns - g->first_read_ns > s->geometry.deadline_ns) {
-		leave_alone(g);
-		return;
-	}
-	for (unsigned i = 0; i < g->count; i++) {
-		struct item *item = &g->items[i];
+	if (g->epoch)
+		session_epoch_learn(g->session, g->epoch, g->first_read_ns);
+	g->epoch = 0;
+	if (late)
+		leave_alone(g, &g->active[0]);
+	else
+		look(g, &g->active[0]);
+}
 
-		if (item->state == ITEM_BLOCK && g->second)
-			look_block(g, item);
-		else if (item->state == ITEM_CACHED)
-			look_cached(g, item);
-		else if (item->state == ITEM_BUCKETS)
-			look_buckets(g, item);
+/* 1: all have ended; 0: a post is under way; or its error. */
+static int step_far(struct group *g)
+{
+	struct fabric_request requests[FABRIC_POST_MAX];
+	int ret = 1;
+
+	while (ret > 0 && g->active[0].count) {
+		unsigned n;
+
+		if (g->posted) {
+			g->posted = false;
+			if (g->task.status < 0)
+				return g->task.status;
+			look_posted(g);
+			continue;
+		}
+		n = gather(g, requests);
+		/*
+		 * with an epoch as stale as that no location is cached, so another post follows if one has a
+		 * block, and there is room for it in that
+		 */
+		if (n < FABRIC_POST_MAX && session_epoch_stale(g->session, g->now_ns))
+			requests[n++] = fabric_read(LAYOUT_EPOCH_OFFSET, &g->epoch, 8);
+		ret = session_post(g->session, requests, n, &g->task);
+		g->posted = ret >= 0;
 	}
+	return ret;
 }
 
 static int group_step(struct task *task)
 {
 	struct group *g = (struct group *)task;
-	struct fabric_request requests[FABRIC_POST_MAX];
+	int ret = 1;
 
-	for (;;) {
-		unsigned n;
-		int ret;
-
-		if (g->posted) {
-			g->posted = false;
-			if (task->status < 0)
-				break;
-			look(g);
-			if (g->second)
-				return 1;
-			g->second = true;
-		}
-		n = g->second ? second_post(g, requests) : first_post(g, requests);
-		ret = n ? session_post(g->session, requests, n, task) : -ENOENT;
-		if (ret < 0)
-			break;
-		g->posted = true;
-		if (ret == 0)
-			return 0;
+	if (!g->begun) {
+		g->begun = true;
+		begin(g);
+		if (!g->near)
+			locate_some(g, 0, g->count, &g->active[0]);
 	}
-	leave_alone(g);
+	if (g->near)
+		step_near(g);
+	else
+		ret = step_far(g);
+	if (ret == 0)
+		return 0;
+	if (ret < 0)
+		leave_alone(g, &g->active[0]);
+	g->left = finish(g);
 	return 1;
 }
 
@@ -391,12 +599,18 @@ struct task *group_start(struct group *g)
 	g->task.status = g->task.result = 0;
 	g->task.wake_ns = 0;
 	g->task.asking = false;
-	g->posted = g->second = false;
+	g->posted = g->begun = false;
 	return &g->task;
 }
 
-bool group_ended(const struct group *g, unsigned i, struct op **ret_op)
+unsigned group_run_near(struct group *g)
 {
-	*ret_op = g->items[i].op;
+	group_step(group_start(g));
+	return g->left;
+}
+
+bool group_ended(const struct group *g, unsigned i, void **ret_owner)
+{
+	*ret_owner = g->items[i].get.owner;
 	return g->items[i].state == ITEM_ENDED;
 }

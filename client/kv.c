@@ -370,7 +370,7 @@ static int buckets(struct kv_op *op)
 	op->posted = false;
 	if (op->epoch)
 		session_epoch_learn(op->session, op->epoch, op->first_read_ns);
-	switch (found_headers(op->pairs, op->hash, &splitting)) {
+	switch (found_headers(op->pairs[0], 4, op->hash, &splitting)) {
 	case HEADERS_FIT:
 		break;
 	case HEADERS_OTHER_SUBTABLE:

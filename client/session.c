@@ -96,6 +96,7 @@ void session_free(struct tarn_session *s)
 	s->ep->ops->close(s->ep);
 	/* before the regions: those that were to be opened leave their list */
 	engine_free(s->engine);
+	group_free(s->near);
 	region_free_all(s);
 	buffer_free_all(s);
 	scan_detach_all(s);
@@ -227,11 +228,16 @@ static void process_wanted(struct tarn_session *s)
 	err_aside(aside);
 }
 
-void session_leave(struct tarn_session *s)
+void session_process_wanted(struct tarn_session *s)
 {
 	/* relaxed: only a hint, what it is about is done under the ownership that we hold */
 	if (atomic_load_explicit(&s->wanted, memory_order_relaxed))
 		process_wanted(s);
+}
+
+void session_leave(struct tarn_session *s)
+{
+	session_process_wanted(s);
 	if (__builtin_expect(s->event_fd >= 0, 0))
 		session_watch(s);
 	atomic_store_explicit(&s->owner, SESSION_IDLE, memory_order_release);

@@ -177,6 +177,7 @@ struct tarn_session {
 	struct directory *directory;
 	struct kv_op *op;        /* the one that blocking calls use */
 	struct engine *engine;   /* asynchronous calls; NULL: there were none */
+	struct group *near;      /* near.c's; NULL: not needed yet */
 	struct task *rpc;        /* whose RPC the endpoint has; NULL: none */
 	TAILQ_HEAD(, task) rpcs; /* wait for their turn */
 	TAILQ_HEAD(, task) listeners; /* wait for the next notice, completion.c */
@@ -252,6 +253,8 @@ unsigned session_fork_generation(void);
 int session_enter(struct tarn_session *session);
 int session_hold(struct tarn_session *session);
 void session_leave(struct tarn_session *session);
+/* In the midst of a call that takes long and drives no engine: housekeeping's work, if it is wanted. */
+void session_process_wanted(struct tarn_session *session);
 
 /*
  * reconnect.c. Connects a lost session again, as a new client. Tries with back-off until
@@ -319,6 +322,15 @@ static inline void session_count_get(struct tarn_session *session, uint64_t took
 	} else {
 		session->stats.errors++;
 	}
+}
+/* As many have, which are well, after the same time; so many of them have found their key. */
+static inline void session_count_gets(struct tarn_session *session, uint64_t took_ns, uint64_t now,
+				      unsigned count, unsigned hits)
+{
+	session->get_latency[session_latency_bucket(took_ns)] += count;
+	session->last_call_ns = now;
+	session->stats.gets += count;
+	session->stats.hits += hits;
 }
 /* Is the epoch that we know too old to date a block with (older than half an epoch)? */
 static inline bool session_epoch_stale(const struct tarn_session *session, uint64_t now)

@@ -175,6 +175,7 @@ static int map_memory(int socket, int memory, struct shm_endpoint *s)
 		return err_set(-errno, "cannot map the pool (%llu bytes): %s",
 			       (unsigned long long)s->ep.pool_bytes, strerror(errno));
 	s->mapped = getpid();
+	s->ep.near = s->base;
 	/*
 	 * a child that wrote to the pool would be a client that nobody fences; a core dump must not
 	 * hold the pool

@@ -223,6 +223,7 @@ static int shm_post(struct fabric_endpoint *ep, const struct fabric_request *req
 static int lose(struct shm_endpoint *s)
 {
 	s->lost = true;
+	s->ep.near = NULL;
 	return -TARN_ESESSION;
 }
 
@@ -434,7 +435,11 @@ int fabric_shm_attach(void *base, uint64_t bytes, int read_only, struct fabric_e
 	if (!s)
 		return err_set(-ENOMEM, "no memory for an endpoint");
 	s->ep = (struct fabric_endpoint){
-		.ops = &shm_ops, .pool_bytes = bytes, .read_only = (uint32_t)read_only};
+		.ops = &shm_ops,
+		.pool_bytes = bytes,
+		.features = FABRIC_NEAR,
+		.read_only = (uint32_t)read_only,
+		.near = base};
 	s->base = base;
 	s->socket = -1;
 	*ret_ep = &s->ep;

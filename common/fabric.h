@@ -81,6 +81,8 @@ struct wire_region;
 #define FABRIC_COUNTER_FAA 0x1u
 /* there is write_notify */
 #define FABRIC_WRITE_NOTIFY 0x2u
+/* a READ costs a cache miss, a post nothing: fewer READs are better than fewer posts */
+#define FABRIC_NEAR 0x4u
 
 struct fabric_endpoint;
 
@@ -180,6 +182,8 @@ struct fabric_endpoint {
 	uint32_t read_only; /* 1: WRITE, CAS and FAA would be refused */
 	uint32_t notices;   /* that have come: a region that somebody waits for was notified */
 	bool listening;     /* somebody waits for one: the caller's */
+	/* not NULL: here the pool's bytes stand, and may be read with fabric-near.h as by a READ */
+	const uint8_t *near;
 };
 
 static inline int fabric_post(struct fabric_endpoint *ep, const struct fabric_request *requests,

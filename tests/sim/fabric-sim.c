@@ -620,6 +620,8 @@ struct fabric_endpoint *sim_connect(struct sim *sim, unsigned client, uint32_t s
 				    .size = size};
 	ep->base.ops = &sim_ops;
 	ep->base.pool_bytes = sim->bytes;
-	ep->base.features = sim->tuning.faa ? FABRIC_COUNTER_FAA : 0;
+	/* groups of gets read one bucket pair after the other, or both at once */
+	ep->base.features = (sim->tuning.faa ? FABRIC_COUNTER_FAA : 0) |
+			    (sim->serial % 2 ? FABRIC_NEAR : 0);
 	return &ep->base;
 }

@@ -86,6 +86,8 @@ static int setup(void **state)
 	ops.wait = wait_wait;
 	ops.hold = NULL;
 	t->s->ep->ops = &ops;
+	/* so nothing is read in place either */
+	t->s->ep->near = NULL;
 	come_count = 0;
 	atomic_store(&standing, false);
 	*state = t;
