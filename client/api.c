@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "arguments.h"
+#include "cluster.h"
 #include "err.h"
 #include "kv.h"
 #include "near.h"
@@ -80,11 +81,36 @@ static int get_once(struct tarn_session *session, const void *key, size_t key_by
 }
 
 static int get(struct tarn_session *session, const void *key, size_t key_bytes, void *buffer,
+	       size_t buffer_bytes, bool exists_only, struct tarn_item *ret_item);
+
+/* What is asked for, for a member of a cluster. */
+struct get_call {
+	const void *key;
+	size_t key_bytes;
+	void *buffer;
+	size_t buffer_bytes;
+	bool exists_only;
+	struct tarn_item *ret_item;
+};
+
+static int get_at(struct tarn_session *member, void *arg)
+{
+	const struct get_call *c = arg;
+
+	return get(member, c->key, c->key_bytes, c->buffer, c->buffer_bytes, c->exists_only,
+		   c->ret_item);
+}
+
+static int get(struct tarn_session *session, const void *key, size_t key_bytes, void *buffer,
 	       size_t buffer_bytes, bool exists_only, struct tarn_item *ret_item)
 {
-	int ret = session_enter(session);
+	struct get_call call = {key, key_bytes, buffer, buffer_bytes, exists_only, ret_item};
 	struct tarn_item item = {0};
+	int ret;
 
+	if (session->cluster)
+		return cluster_call(session, CLUSTER_READ, key, key_bytes, get_at, &call);
+	ret = session_enter(session);
 	if (ret < 0)
 		return ret;
 	do
@@ -120,10 +146,34 @@ TARN_API int tarn_exists(struct tarn_session *session, const void *key, size_t k
 }
 
 static int put(struct tarn_session *session, const void *key, size_t key_bytes, const void *value,
+	       size_t value_bytes, const struct tarn_put_options *options, uint64_t *ret_stamp);
+
+struct put_call {
+	const void *key;
+	size_t key_bytes;
+	const void *value;
+	size_t value_bytes;
+	const struct tarn_put_options *options;
+	uint64_t *ret_stamp;
+};
+
+static int put_at(struct tarn_session *member, void *arg)
+{
+	const struct put_call *c = arg;
+
+	return put(member, c->key, c->key_bytes, c->value, c->value_bytes, c->options,
+		   c->ret_stamp);
+}
+
+static int put(struct tarn_session *session, const void *key, size_t key_bytes, const void *value,
 	       size_t value_bytes, const struct tarn_put_options *options, uint64_t *ret_stamp)
 {
-	int ret = session_enter(session);
+	struct put_call call = {key, key_bytes, value, value_bytes, options, ret_stamp};
+	int ret;
 
+	if (session->cluster)
+		return cluster_call(session, CLUSTER_WRITE, key, key_bytes, put_at, &call);
+	ret = session_enter(session);
 	if (ret < 0)
 		return ret;
 	do {
@@ -164,12 +214,28 @@ TARN_API int tarn_put(struct tarn_session *session, const void *key, size_t key_
 	return put(session, key, key_bytes, value, value_bytes, options ? &known : NULL, ret_stamp);
 }
 
+struct write_call {
+	const void *key;
+	size_t key_bytes;
+	int64_t delta, *ret_value;
+};
+
+static int delete_at(struct tarn_session *session, void *arg)
+{
+	const struct write_call *c = arg;
+
+	return tarn_delete(session, c->key, c->key_bytes);
+}
+
 TARN_API int tarn_delete(struct tarn_session *session, const void *key, size_t key_bytes)
 {
+	struct write_call call = {.key = key, .key_bytes = key_bytes};
 	int ret = arguments_key(session, key, key_bytes);
 
 	if (ret == 0)
 		ret = arguments_writable(session);
+	if (ret == 0 && session->cluster)
+		return cluster_call(session, CLUSTER_WRITE, key, key_bytes, delete_at, &call);
 	if (ret == 0)
 		ret = session_enter(session);
 	if (ret < 0)
@@ -183,13 +249,23 @@ TARN_API int tarn_delete(struct tarn_session *session, const void *key, size_t k
 	return ret;
 }
 
+static int add_at(struct tarn_session *session, void *arg)
+{
+	const struct write_call *c = arg;
+
+	return tarn_add(session, c->key, c->key_bytes, c->delta, c->ret_value);
+}
+
 TARN_API int tarn_add(struct tarn_session *session, const void *key, size_t key_bytes,
 		      int64_t delta, int64_t *ret_value)
 {
+	struct write_call call = {key, key_bytes, delta, ret_value};
 	int ret = arguments_key(session, key, key_bytes);
 
 	if (ret == 0)
 		ret = arguments_writable(session);
+	if (ret == 0 && session->cluster)
+		return cluster_call(session, CLUSTER_WRITE, key, key_bytes, add_at, &call);
 	if (ret == 0)
 		ret = session_enter(session);
 	if (ret < 0)
@@ -209,8 +285,11 @@ TARN_API int tarn_add(struct tarn_session *session, const void *key, size_t key_
 
 TARN_API int tarn_session_process(struct tarn_session *session)
 {
-	int ret = session_hold(session);
+	int ret;
 
+	if (session && session->cluster)
+		return cluster_process(session);
+	ret = session_hold(session);
 	if (ret < 0)
 		return ret;
 	if (session->lost)
@@ -228,6 +307,8 @@ TARN_API int tarn_session_set_timeout(struct tarn_session *session, uint32_t tim
 	if (!session || timeout_ms == 0 || timeout_ms > 3600000)
 		return err_set(-EINVAL, "timeout_ms is %u: must be 1 to 3600000, of a session",
 			       timeout_ms);
+	if (session->cluster)
+		return cluster_set_timeout(session, timeout_ms);
 	ret = session_hold(session);
 	if (ret < 0)
 		return ret;
@@ -251,10 +332,16 @@ static int copy_sized(void *to, uint32_t to_size, const void *from, size_t from_
 TARN_API int tarn_session_get_stats(struct tarn_session *session,
 				    struct tarn_session_stats *ret_stats)
 {
+	struct tarn_session_stats sum;
 	int ret;
 
 	if (!session || !ret_stats)
 		return err_set(-EINVAL, "session and ret_stats must not be NULL");
+	if (session->cluster) {
+		ret = cluster_stats(session, &sum);
+		return ret < 0 ? ret
+			       : copy_sized(ret_stats, ret_stats->size, &sum, sizeof(sum));
+	}
 	ret = session_hold(session);
 	if (ret < 0)
 		return ret;
@@ -271,6 +358,10 @@ TARN_API int tarn_session_get_pool_info(struct tarn_session *session,
 
 	if (!session || !ret_info)
 		return err_set(-EINVAL, "session and ret_info must not be NULL");
+	if (session->cluster) {
+		ret = cluster_pool_info(session, &info);
+		return ret < 0 ? ret : copy_sized(ret_info, ret_info->size, &info, sizeof(info));
+	}
 	ret = session_hold(session);
 	if (ret < 0)
 		return ret;
@@ -296,6 +387,8 @@ TARN_API int tarn_session_ping(struct tarn_session *session, uint64_t *ret_ns)
 
 	if (!session)
 		return err_set(-EINVAL, "session must not be NULL");
+	if (session->cluster)
+		return cluster_ping(session, ret_ns);
 	ret = session_enter(session);
 	if (ret < 0)
 		return ret;

@@ -6,8 +6,11 @@
  * lanes. Runs on the application's thread. Next: engine.h.
  */
 #include <errno.h>
+#include <stdlib.h>
 
 #include "arguments.h"
+#include "batch.h"
+#include "cluster.h"
 #include "engine.h"
 #include "err.h"
 #include "near.h"
@@ -121,7 +124,9 @@ static void look_at_time(struct batch *b)
 	if (b->progress)
 		b->progress_ns = session_now(s);
 	b->progress = false;
-	if (s->lost && !engine_busy(s->engine))
+	if (s->lost && !engine_busy(s->engine) && s->front)
+		status = session_lost(s);
+	else if (s->lost && !engine_busy(s->engine))
 		status = session_reconnect(s, b->progress_ns + s->timeout_ns);
 	else if (session_now(s) > b->progress_ns + s->timeout_ns)
 		status = -TARN_ETIMEOUT;
@@ -204,6 +209,8 @@ TARN_API int tarn_mget(struct tarn_session *session, struct tarn_mget *items, si
 			  .take = get_take};
 	int ret = begin(session, items, count);
 
+	if (ret == 0 && session->cluster)
+		return cluster_mget(session, items, count);
 	if (ret == 0)
 		ret = session_enter(session);
 	if (ret < 0)
@@ -254,6 +261,8 @@ TARN_API int tarn_mput(struct tarn_session *session, struct tarn_mput *items, si
 
 	if (ret == 0)
 		ret = arguments_writable(session);
+	if (ret == 0 && session->cluster)
+		return cluster_mput(session, items, count);
 	return ret < 0 ? ret : run(&b);
 }
 
@@ -285,5 +294,90 @@ TARN_API int tarn_mdelete(struct tarn_session *session, struct tarn_mdelete *ite
 
 	if (ret == 0)
 		ret = arguments_writable(session);
+	if (ret == 0 && session->cluster)
+		return cluster_mdelete(session, items, count);
 	return ret < 0 ? ret : run(&b);
+}
+
+/* ---- of several sessions side by side -------------------------------------------------------- */
+
+#define SIDE_NS 50000u /* sleep for one of several */
+
+static void part_fill(struct batch *b, enum batch_kind kind, const struct batch_part *part)
+{
+	*b = (struct batch){.session = part->session, .count = part->count, .items = part->items};
+	switch (kind) {
+	case BATCH_GET:
+		b->fill = get_fill;
+		b->take = get_take;
+		break;
+	case BATCH_PUT:
+		b->fill = put_fill;
+		b->take = put_take;
+		break;
+	case BATCH_DELETE:
+		b->fill = delete_fill;
+		b->take = delete_take;
+		break;
+	}
+}
+
+/* With the session held. 0, or a negative code: none of its items was begun. */
+static int part_open(struct batch *b)
+{
+	int ret = session_hold(b->session);
+
+	if (ret < 0)
+		return ret;
+	ret = engine_create(b->session);
+	if (ret < 0)
+		session_leave(b->session);
+	else
+		b->progress_ns = session_now(b->session);
+	return ret;
+}
+
+/* A turn of each. Returns how many have not ended, and one of those. */
+static unsigned turn_all(struct batch *all, unsigned count, bool *ret_moved, struct batch **ret_one)
+{
+	unsigned left = 0;
+
+	*ret_moved = false;
+	for (unsigned i = 0; i < count; i++) {
+		struct batch *b = &all[i];
+
+		if (b->ended == b->count)
+			continue;
+		begin_some(b);
+		if (engine_turn(b->session->engine))
+			*ret_moved = true;
+		else if (!b->given_up && b->ended < b->count)
+			look_at_time(b);
+		left += b->ended < b->count;
+		if (b->ended < b->count)
+			*ret_one = b;
+	}
+	return left;
+}
+
+int batch_run(enum batch_kind kind, struct batch_part *parts, unsigned count)
+{
+	struct batch *all = calloc(count, sizeof(*all)), *one = NULL;
+	unsigned opened = 0, left;
+	bool moved;
+	int ret = all ? 0 : err_set(-ENOMEM, "no memory for a batch");
+
+	while (ret == 0 && opened < count) {
+		part_fill(&all[opened], kind, &parts[opened]);
+		ret = part_open(&all[opened]);
+		opened += ret == 0;
+	}
+	while (ret == 0 && (left = turn_all(all, count, &moved, &one)) > 0)
+		if (!moved)
+			engine_sleep(one->session->engine,
+				     session_now(one->session) + (left == 1 ? LOOK_NS : SIDE_NS));
+	for (unsigned i = 0; i < opened; i++)
+		session_leave(all[i].session);
+	free(all);
+	return ret;
 }

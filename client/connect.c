@@ -14,6 +14,7 @@
 
 #include "auth.h"
 #include "clock.h"
+#include "cluster.h"
 #include "engine.h"
 #include "err.h"
 #include "session.h"
@@ -90,10 +91,13 @@ struct connector {
 	struct uri uri;
 	struct tarn_options options;   /* merged; key_file is ours */
 	struct fabric_address address; /* points into uri */
+	bool cluster;    /* the pool has to be one of a cluster */
+	uint64_t expect; /* cluster_hash() of that; 0: of any */
 };
 
 struct handshake {
 	const struct uri *uri;
+	const struct connector *connector;
 	struct auth_key key;
 	bool have_key;
 	uint8_t request[WIRE_REQUEST_BYTES], answer[WIRE_REPLY_BYTES];
@@ -106,7 +110,8 @@ static void build_request(struct handshake *h, uint32_t flags)
 	struct wire_request request = {
 		.version_min = WIRE_VERSION_MIN,
 		.version_max = WIRE_VERSION_MAX,
-		.flags = flags & TARN_READONLY ? WIRE_REQUEST_READONLY : 0,
+		.flags = (uint16_t)((flags & TARN_READONLY ? WIRE_REQUEST_READONLY : 0) |
+				    (h->connector->cluster ? WIRE_REQUEST_CLUSTER : 0)),
 		.pool = wire_pool_hash(h->uri->pool),
 		.time_ms = clock_wall_ms(),
 		.nonce = h->nonce = auth_random(),
@@ -188,6 +193,24 @@ static int refused(struct handshake *h, size_t bytes, enum session_again *ret_ag
 		       wire_reason_text(reject.reason));
 }
 
+/* Is it the pool of a cluster's member, if one is asked for? A pool of none is given to anybody. */
+static int check_cluster(const struct handshake *h)
+{
+	const char *where = h->uri->path[0] ? h->uri->path : h->uri->host;
+
+	if (!h->connector->cluster || h->reply.cluster == h->connector->expect)
+		return 0;
+	if (h->reply.cluster == 0)
+		return err_set(-TARN_EURI,
+			       "pool %s at %s belongs to no cluster, and the URI speaks of one: open it as "
+			       "tarn://HOST/POOL or tarn:SOCKET-PATH?pool=NAME, without a comma",
+			       h->uri->pool, where);
+	if (h->connector->expect == 0)
+		return 0;
+	return err_set(-TARN_EPROTO, "pool %s at %s belongs to another cluster", h->uri->pool,
+		       where);
+}
+
 static int accepted(struct handshake *h, size_t bytes, const struct fabric_endpoint *ep,
 		    uint32_t flags)
 {
@@ -207,7 +230,7 @@ static int accepted(struct handshake *h, size_t bytes, const struct fabric_endpo
 	if (!(flags & TARN_READONLY) && (ep->read_only || h->reply.role != WIRE_ROLE_WRITE))
 		return err_set(-TARN_EPROTO,
 			       "tarnd gave access for reading only although writing was asked for");
-	return 0;
+	return check_cluster(h);
 }
 
 static int read_superblock(struct fabric_endpoint *ep, uint64_t limit_ns,
@@ -312,7 +335,7 @@ static int connector_connect(struct session_connector *base, uint64_t timeout_ns
 			     uint64_t *ret_wait_ns)
 {
 	struct connector *c = (struct connector *)base;
-	struct handshake h = {.uri = &c->uri};
+	struct handshake h = {.uri = &c->uri, .connector = c};
 	int ret = load_key(c->options.key_file, &h.key, &h.have_key);
 
 	*ret_again = SESSION_NEVER;
@@ -345,35 +368,40 @@ static void set_address(struct connector *c)
 		c->address.settings.spin_us = c->options.spin_us;
 }
 
-static int connector_create(const char *uri_text, const struct tarn_options *options,
-			    struct connector **ret_connector)
+/* options: merged ones. */
+static int connector_new(const struct uri *uri, const struct tarn_options *options,
+			 struct connector **ret_connector)
 {
 	struct connector *c = calloc(1, sizeof(*c));
-	bool has_key;
-	int ret;
 
 	if (!c)
 		return err_set(-ENOMEM, "no memory for a session");
 	c->base.connect = connector_connect;
 	c->base.free = connector_free;
-	ret = uri_parse(uri_text, &c->uri);
-	if (ret == 0)
-		ret = merge_options(options, &c->uri, &c->options);
-	if (ret < 0) {
-		free(c);
-		return ret;
-	}
+	c->uri = *uri;
+	c->options = *options;
 	/* the caller's text, or the environment's: it has to outlive them */
-	has_key = c->options.key_file != NULL;
-	if (has_key)
-		c->options.key_file = strdup(c->options.key_file);
-	if (has_key && !c->options.key_file) {
+	if (options->key_file)
+		c->options.key_file = strdup(options->key_file);
+	if (options->key_file && !c->options.key_file) {
 		free(c);
 		return err_set(-ENOMEM, "no memory for a session");
 	}
 	set_address(c);
 	*ret_connector = c;
 	return 0;
+}
+
+static int connector_create(const char *uri_text, const struct tarn_options *options,
+			    struct connector **ret_connector)
+{
+	struct tarn_options merged;
+	struct uri uri;
+	int ret = uri_parse(uri_text, &uri);
+
+	if (ret == 0)
+		ret = merge_options(options, &uri, &merged);
+	return ret < 0 ? ret : connector_new(&uri, &merged, ret_connector);
 }
 
 /* ---- public ---------------------------------------------------------------------------------- */
@@ -406,6 +434,19 @@ static int open_session(struct connector *c, struct tarn_session **ret_session)
 	return 0;
 }
 
+int session_open_member(const struct uri *uri, const struct tarn_options *options,
+			uint64_t cluster, struct tarn_session **ret_session)
+{
+	struct connector *c = NULL;
+	int ret = connector_new(uri, options, &c);
+
+	if (ret < 0)
+		return ret;
+	c->cluster = true;
+	c->expect = cluster;
+	return open_session(c, ret_session);
+}
+
 TARN_API int tarn_session_open(const char *uri, const struct tarn_options *options,
 			       struct tarn_session **ret_session)
 {
@@ -415,13 +456,32 @@ TARN_API int tarn_session_open(const char *uri, const struct tarn_options *optio
 	if (!uri || !ret_session)
 		return err_set(-EINVAL, "uri and ret_session must not be NULL");
 	ret = connector_create(uri, options, &c);
-	return ret < 0 ? ret : open_session(c, ret_session);
+	if (ret < 0 || !c->uri.cluster)
+		return ret < 0 ? ret : open_session(c, ret_session);
+	ret = cluster_connect(&c->uri, &c->options, ret_session);
+	connector_free(&c->base);
+	return ret;
+}
+
+static void close_cluster(struct tarn_session *session)
+{
+	if (session->fork_generation == session_fork_generation()) {
+		if (session_hold_front(session) < 0)
+			return;
+		if (!(session->flags & TARN_NO_THREAD))
+			housekeeping_remove(session);
+	}
+	cluster_close(session);
 }
 
 TARN_API void tarn_session_close(struct tarn_session *session)
 {
 	if (!session)
 		return;
+	if (session->cluster) {
+		close_cluster(session);
+		return;
+	}
 	/* in a forked child nothing of it is ours but the memory */
 	if (session->fork_generation == session_fork_generation()) {
 		if (session_hold(session) < 0)

@@ -16,6 +16,7 @@
 #include <time.h>
 
 #include "clock.h"
+#include "cluster.h"
 #include "engine.h"
 #include "err.h"
 #include "session.h"
@@ -65,7 +66,7 @@ static void look_after(struct tarn_session *s, uint64_t *budget_ns)
 	session_watch(s);
 }
 
-static void visit(struct tarn_session *s, uint64_t *budget_ns)
+void housekeeping_visit(struct tarn_session *s, uint64_t *budget_ns)
 {
 	unsigned idle = SESSION_IDLE;
 
@@ -75,7 +76,10 @@ static void visit(struct tarn_session *s, uint64_t *budget_ns)
 		atomic_store_explicit(&s->wanted, 1, memory_order_relaxed);
 		return;
 	}
-	look_after(s, budget_ns);
+	if (s->cluster)
+		cluster_look_after(s, budget_ns);
+	else
+		look_after(s, budget_ns);
 	atomic_store_explicit(&s->owner, SESSION_IDLE, memory_order_release);
 }
 
@@ -96,7 +100,7 @@ static void *run(void *arg)
 		LIST_FOREACH (s, &h->sessions, housekeeping) {
 			h->visited = s;
 			pthread_mutex_unlock(&h->lock);
-			visit(s, &budget_ns);
+			housekeeping_visit(s, &budget_ns);
 			pthread_mutex_lock(&h->lock);
 			h->visited = NULL;
 			pthread_cond_broadcast(&h->changed);

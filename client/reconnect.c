@@ -108,6 +108,13 @@ static const struct fabric_ops nowhere_ops = {
 	.close = nowhere_nothing,
 };
 
+void session_nowhere(struct tarn_session *s)
+{
+	s->nowhere = (struct fabric_endpoint){.ops = &nowhere_ops};
+	s->ep = &s->nowhere;
+	s->transport = nowhere_ops.name;
+}
+
 /* ---- the descriptor for event loops ---------------------------------------------------------- */
 
 static void unwatch(struct tarn_session *s)
@@ -352,7 +359,7 @@ bool session_again(struct tarn_session *s, int *ret_result)
 {
 	bool first = s->limit_ns == 0;
 
-	if (*ret_result != -TARN_ESESSION || !s->connector)
+	if (*ret_result != -TARN_ESESSION || !s->connector || s->front)
 		return false;
 	if (first)
 		s->limit_ns = s->work_limit_ns;

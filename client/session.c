@@ -130,6 +130,26 @@ int session_lost(const struct tarn_session *s)
 		       s->loss[0] ? ": " : "", s->loss);
 }
 
+struct tarn_session *session_create_front(const struct tarn_options *options)
+{
+	struct tarn_session *s = calloc(1, sizeof(*s));
+
+	if (!s)
+		return NULL;
+	session_nowhere(s);
+	s->event_fd = s->watched_fd = -1;
+	TAILQ_INIT(&s->rpcs);
+	TAILQ_INIT(&s->listeners);
+	LIST_INIT(&s->scans);
+	LIST_INIT(&s->registrations);
+	LIST_INIT(&s->buffers);
+	s->flags = options->flags;
+	s->identity.read_only = options->flags & TARN_READONLY;
+	s->timeout_ns = options->timeout_ms * 1000000ull;
+	s->fork_generation = session_fork_generation();
+	return s;
+}
+
 /* ---- fork ------------------------------------------------------------------------------------ */
 
 /*
@@ -157,6 +177,15 @@ unsigned session_fork_generation(void)
 /* ---- who is inside --------------------------------------------------------------------------- */
 
 int session_hold(struct tarn_session *s)
+{
+	if (__builtin_expect(s && s->cluster, 0))
+		return err_set(-EOPNOTSUPP,
+			       "this version can not do that with a session of a cluster: it has get, exists, put, "
+			       "delete, add and their batches");
+	return session_hold_front(s);
+}
+
+int session_hold_front(struct tarn_session *s)
 {
 	unsigned yields = 0;
 

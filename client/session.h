@@ -119,6 +119,7 @@ struct engine;
 struct kv_op;
 struct process;
 struct reference;
+struct cluster;
 
 struct tarn_session {
 	/*
@@ -131,6 +132,9 @@ struct tarn_session {
 	 * end
 	 */
 	atomic_uint wanted;
+	/* cluster.h: not NULL: of a cluster, and has no connection of its own */
+	struct cluster *cluster;
+	struct tarn_session *front; /* a member's: the cluster's session, whose owner connects it again; else NULL */
 
 	struct fabric_endpoint *ep;
 	struct layout_geometry geometry;
@@ -210,6 +214,17 @@ int session_create(struct fabric_endpoint *ep, const struct layout_geometry *geo
  * died.
  */
 void session_free(struct tarn_session *session);
+struct uri;
+/*
+ * connect.c: a session with a pool of a cluster's member, and of no thread's. cluster: cluster_hash(); 0: of any. `options`: merged
+ * ones, with the time for this; both are copied.
+ */
+int session_open_member(const struct uri *uri, const struct tarn_options *options,
+			uint64_t cluster, struct tarn_session **ret_session);
+/* A session without any part of a connection, for a cluster's: cluster.h. NULL: no memory. */
+struct tarn_session *session_create_front(const struct tarn_options *options);
+/* reconnect.c: its endpoint is one that knows the time and nothing else. */
+void session_nowhere(struct tarn_session *session);
 
 /* Takes note that the connection is gone, and of why, as far as the transport can say. */
 void session_lose(struct tarn_session *session);
@@ -252,6 +267,8 @@ unsigned session_fork_generation(void);
  */
 int session_enter(struct tarn_session *session);
 int session_hold(struct tarn_session *session);
+/* The same for a cluster's session, of which session_hold() says that it can not do that. cluster.h has what can be done. */
+int session_hold_front(struct tarn_session *session);
 void session_leave(struct tarn_session *session);
 /* In the midst of a call that takes long and drives no engine: housekeeping's work, if it is wanted. */
 void session_process_wanted(struct tarn_session *session);
@@ -395,6 +412,8 @@ static inline int buffer_check(const struct tarn_session *session, const void *m
 /* ---- housekeeping.c: the one thread of the process ------------------------------------------- */
 int housekeeping_add(struct tarn_session *session);
 void housekeeping_remove(struct tarn_session *session);
+/* Looks after one that no call is in. Connecting may take up to *budget_ns, which becomes less by that. */
+void housekeeping_visit(struct tarn_session *session, uint64_t *budget_ns);
 
 /* ---- process.c: what housekeeping does to one session, as a task ----------------------------- */
 int process_create(struct tarn_session *session, struct process **ret_process);

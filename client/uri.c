@@ -6,6 +6,7 @@
  */
 #include "uri.h"
 
+#include <errno.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +14,9 @@
 #include "err.h"
 #include "tarn/tarn.h"
 
-#define FORMS "expected tarn:SOCKET-PATH?pool=NAME or tarn://HOST[:PORT]/POOL"
+#define FORMS \
+	"expected tarn:SOCKET-PATH?pool=NAME or tarn://HOST[:PORT]/POOL, of a cluster with several, or " \
+	"with a comma behind one"
 
 static int hex(char c)
 {
@@ -178,14 +181,22 @@ static int set_parameter(struct uri *uri, const char *name, const char *value)
 	}
 	if (!strcmp(name, "timeout"))
 		return parse_number(name, value, 1, 3600000, &uri->timeout_ms);
+	if (!strcmp(name, "cluster")) {
+		ret = parse_number(name, value, 0, 1, &n);
+		if (ret == 0)
+			uri->cluster |= n;
+		return ret;
+	}
+	if (!strcmp(name, "map_bound"))
+		return parse_number(name, value, 100, 3600000, &uri->map_bound_ms);
 	if (!strcmp(name, "spin"))
 		return parse_number(name, value, 0, URI_SPIN_MAX_US, &uri->settings.spin_us);
 	ret = set_rdma_parameter(uri, name, value);
 	if (ret != 0)
 		return ret < 0 ? ret : 0;
 	return err_set(-TARN_EURI,
-		       "unknown parameter '%s': known are pool, key, readonly, timeout, spin, and "
-		       "for RDMA source, ack_timeout, retries, tos, sl, gid, mtu",
+		       "unknown parameter '%s': known are pool, key, readonly, timeout, spin, "
+		       "cluster, map_bound, and for RDMA source, ack_timeout, retries, tos, sl, gid, mtu",
 		       name);
 }
 
@@ -252,6 +263,81 @@ static int parse_host(struct uri *uri, const char *text, size_t length)
 	return ret;
 }
 
+/* One node: HOST[:PORT] or PATH, in place of what the URI had. */
+static int parse_node(struct uri *uri, const char *text, size_t length, bool host)
+{
+	uri->host[0] = uri->path[0] = 0;
+	uri->port = 0;
+	return host ? parse_host(uri, text, length)
+		    : unescape("socket path", text, length, uri->path, sizeof(uri->path));
+}
+
+/* NODE, or NODE[,NODE]...; a comma says that it is a cluster, also with nothing behind it. */
+static int parse_nodes(struct uri *uri, const char *text, size_t length, bool host)
+{
+	struct uri first = *uri;
+	int ret = 0;
+
+	if (!memchr(text, ',', length))
+		return parse_node(uri, text, length, host);
+	if (length >= sizeof(uri->nodes))
+		return err_set(-TARN_EURI, "the nodes have more than %zu bytes",
+			       sizeof(uri->nodes) - 1);
+	memcpy(uri->nodes, text, length);
+	uri->nodes[length] = 0;
+	for (size_t at = 0, n; ret == 0 && at < length; at += n + 1) {
+		n = strcspn(uri->nodes + at, ",");
+		if (n == 0)
+			continue;
+		/* all are looked at, the first one stays */
+		ret = parse_node(uri, uri->nodes + at, n, host);
+		if (uri->node_count++ == 0)
+			first = *uri;
+	}
+	if (ret == 0 && (uri->node_count == 0 || uri->node_count > URI_NODES_MAX))
+		ret = err_set(-TARN_EURI, "%u nodes of a cluster: there must be 1 to %u",
+			      uri->node_count, URI_NODES_MAX);
+	if (ret < 0)
+		return ret;
+	strcpy(uri->host, first.host);
+	strcpy(uri->path, first.path);
+	uri->port = first.port;
+	uri->cluster = true;
+	return 0;
+}
+
+int uri_set_host(struct uri *uri, const char *address)
+{
+	return parse_node(uri, address, strlen(address), true);
+}
+
+int uri_set_path(struct uri *uri, const char *path)
+{
+	if (strlen(path) >= sizeof(uri->path))
+		return err_set(-TARN_EURI, "socket path has more than %zu bytes",
+			       sizeof(uri->path) - 1);
+	uri->host[0] = 0;
+	uri->port = 0;
+	strcpy(uri->path, path);
+	return 0;
+}
+
+int uri_node(const struct uri *uri, unsigned i, struct uri *ret_uri)
+{
+	const char *text = uri->nodes;
+	size_t n;
+
+	*ret_uri = *uri;
+	if (uri->node_count == 0)
+		return i == 0 ? 0 : -ENOENT;
+	for (; *text; text += n + (text[n] == ',')) {
+		n = strcspn(text, ",");
+		if (n && i-- == 0)
+			return parse_node(ret_uri, text, n, uri->host[0] != 0);
+	}
+	return -ENOENT;
+}
+
 static int parse_remote(struct uri *uri, const char *text, const char *query)
 {
 	const char *slash = memchr(text, '/', (size_t)(query - text));
@@ -260,7 +346,7 @@ static int parse_remote(struct uri *uri, const char *text, const char *query)
 
 	if (!slash)
 		return err_set(-TARN_EURI, "the pool is missing: " FORMS);
-	ret = parse_host(uri, text, (size_t)(slash - text));
+	ret = parse_nodes(uri, text, (size_t)(slash - text), true);
 	if (ret == 0)
 		ret = unescape("pool", slash + 1, (size_t)(query - slash - 1), pool, sizeof(pool));
 	return ret < 0 ? ret : set_pool(uri, pool);
@@ -281,12 +367,14 @@ int uri_parse(const char *text, struct uri *ret_uri)
 	else if (query == text)
 		ret = err_set(-TARN_EURI, "the socket path is missing: " FORMS);
 	else
-		ret = unescape("socket path", text, (size_t)(query - text), uri.path,
-			       sizeof(uri.path));
+		ret = parse_nodes(&uri, text, (size_t)(query - text), false);
 	if (ret == 0 && *query)
 		ret = parse_parameters(&uri, query + 1);
 	if (ret == 0 && !uri.pool[0])
 		ret = err_set(-TARN_EURI, "the pool is missing: append ?pool=NAME");
+	if (ret == 0 && uri.map_bound_ms && !uri.cluster)
+		ret = err_set(-TARN_EURI, "map_bound=%u: is for clusters, tarn://HOST,HOST2/POOL",
+			      uri.map_bound_ms);
 	if (ret == 0)
 		*ret_uri = uri;
 	return ret;

@@ -114,6 +114,10 @@ static const char *tarn_string(enum tarn_error code)
 		return "this library has no transport for this URI";
 	case TARN_EPROTO:
 		return "the daemon sent something malformed";
+	case TARN_EMAP:
+		return "no fresh map of the cluster";
+	case TARN_EUNAVAILABLE:
+		return "the cluster's member that has the key is not there";
 	case TARN_EUNREACHABLE:
 		return "no daemon answers there";
 	case TARN_EPOOLFULL:
@@ -163,6 +167,8 @@ static const char *tarn_name(enum tarn_error code)
 		NAME(TARN_ENOTBUILT);
 		NAME(TARN_EPROTO);
 		NAME(TARN_EUNREACHABLE);
+		NAME(TARN_EMAP);
+		NAME(TARN_EUNAVAILABLE);
 		NAME(TARN_EPOOLFULL);
 		NAME(TARN_EINDEXFULL);
 		NAME(TARN_ECORRUPT);

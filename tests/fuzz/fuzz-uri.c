@@ -25,6 +25,22 @@ static int settings_valid(const struct uri *uri)
 	       s->spin_us <= URI_SPIN_MAX_US;
 }
 
+/* As many as it says, each with exactly one of path and host; no more. */
+static int nodes_valid(const struct uri *uri)
+{
+	unsigned count = uri->node_count ? uri->node_count : 1;
+	struct uri node;
+
+	if (uri->node_count > URI_NODES_MAX || (uri->node_count && !uri->cluster) ||
+	    (uri->map_bound_ms && !uri->cluster))
+		return 0;
+	for (unsigned i = 0; i < count; i++)
+		if (uri_node(uri, i, &node) < 0 || !node.path[0] == !node.host[0] ||
+		    !node.path[0] != !uri->path[0])
+			return 0;
+	return uri_node(uri, count, &node) < 0;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
 	struct uri uri;
@@ -36,7 +52,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 	text[bytes] = 0;
 	/* what was accepted has a pool, exactly one of path and host, and settings in their ranges */
 	if (uri_parse(text, &uri) == 0 &&
-	    (!uri.pool[0] || !uri.path[0] == !uri.host[0] || !settings_valid(&uri)))
+	    (!uri.pool[0] || !uri.path[0] == !uri.host[0] || !settings_valid(&uri) ||
+	     !nodes_valid(&uri)))
 		abort();
 	free(text);
 	return 0;

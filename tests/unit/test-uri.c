@@ -2,6 +2,7 @@
 /*
  * test-uri.c - what is a pool's URI and what is not
  */
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -51,6 +52,59 @@ static void test_remote(void **state)
 	assert_int_equal(uri_parse("tarn://[::1]/main", &u), 0);
 	assert_string_equal(u.host, "::1");
 	assert_int_equal(u.port, 0);
+}
+
+/* Some members of a cluster; a comma behind one says so, too. */
+static void test_cluster(void **state)
+{
+	struct uri u, node;
+
+	(void)state;
+	assert_int_equal(uri_parse("tarn://node1/main", &u), 0);
+	assert_false(u.cluster);
+	assert_int_equal(uri_node(&u, 0, &node), 0);
+	assert_string_equal(node.host, "node1");
+	assert_int_equal(uri_node(&u, 1, &node), -ENOENT);
+	assert_int_equal(uri_parse("tarn://node1:4567,node2,[::1]:8/main?map_bound=1500&timeout=9", &u), 0);
+	assert_true(u.cluster);
+	assert_int_equal(u.node_count, 3);
+	assert_int_equal(u.map_bound_ms, 1500);
+	assert_string_equal(u.host, "node1");
+	assert_int_equal(u.port, 4567);
+	assert_int_equal(uri_node(&u, 1, &node), 0);
+	assert_string_equal(node.host, "node2");
+	assert_int_equal(node.port, 0);
+	assert_string_equal(node.pool, "main");
+	assert_int_equal(node.timeout_ms, 9);
+	assert_int_equal(uri_node(&u, 2, &node), 0);
+	assert_string_equal(node.host, "::1");
+	assert_int_equal(node.port, 8);
+	assert_int_equal(uri_node(&u, 3, &node), -ENOENT);
+	assert_int_equal(uri_parse("tarn://node1,/main", &u), 0);
+	assert_true(u.cluster);
+	assert_int_equal(u.node_count, 1);
+	assert_int_equal(uri_parse("tarn://,node1/main", &u), 0);
+	assert_string_equal(u.host, "node1");
+	assert_int_equal(uri_parse("tarn://node1/main?cluster=1", &u), 0);
+	assert_true(u.cluster);
+	assert_int_equal(uri_node(&u, 0, &node), 0);
+	assert_int_equal(uri_parse("tarn:/run/a.sock,/run/b%2c.sock?pool=main", &u), 0);
+	assert_true(u.cluster);
+	assert_string_equal(u.path, "/run/a.sock");
+	assert_int_equal(uri_node(&u, 1, &node), 0);
+	assert_string_equal(node.path, "/run/b,.sock");
+	assert_string_equal(node.host, "");
+	assert_int_equal(uri_parse("tarn:/run/a%2cb?pool=main", &u), 0);
+	assert_false(u.cluster);
+	assert_int_equal(uri_parse("tarn://,/main", &u), -TARN_EURI);
+	assert_int_equal(uri_parse("tarn:,?pool=main", &u), -TARN_EURI);
+	assert_int_equal(uri_parse("tarn://node1,node2:0/main", &u), -TARN_EURI);
+	assert_int_equal(uri_parse("tarn://node1,::1/main", &u), -TARN_EURI);
+	assert_int_equal(uri_parse("tarn://node1/main?map_bound=1500", &u), -TARN_EURI);
+	assert_non_null(strstr(err_text(), "for clusters"));
+	assert_int_equal(uri_parse("tarn://node1,/main?map_bound=99", &u), -TARN_EURI);
+	assert_int_equal(uri_parse("tarn://node1,/main?cluster=2", &u), -TARN_EURI);
+	assert_int_equal(uri_parse("tarn:/run/a.sock,?pool=main&mtu=1024", &u), -TARN_EURI);
 }
 
 static void test_rdma(void **state)
@@ -213,6 +267,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_local),   cmocka_unit_test(test_remote),
+		cmocka_unit_test(test_cluster),
 		cmocka_unit_test(test_rdma),    cmocka_unit_test(test_texts),
 		cmocka_unit_test(test_refused),
 	};

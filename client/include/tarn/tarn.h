@@ -79,6 +79,21 @@
  *	quarter of a second later: until then calls go on in the old pool's memory, and what they write
  *	there is lost like everything else in it.
  *
+ * Clusters
+ *	Several daemons, the members, can serve one pool together. A URI that names some of them (see "URIs") opens a session
+ *	with all: it fetches the map of the cluster from the first member that answers, and connects to each when that is
+ *	needed. A key is with one member. Its operations go there, and when the map turns out to be old, the newest one is fetched and the
+ *	operation begun again, within its time limit. Batches are cut by members, and their parts run side by side.
+ *	Besides what is said under "Errors":
+ *	  -TARN_EUNAVAILABLE  the member that has the key is down, or was not there until the time limit; the text names it. In a
+ *	                      cache pool reads say -TARN_ENOTFOUND then
+ *	  -TARN_EMAP          no member could say within map_bound that the map is still the newest: nothing is written. Reads go
+ *	                      on; in a cache pool they say -TARN_ENOTFOUND
+ *	  -TARN_EAMBIGUOUS    also: a write was done, and by the newest map the key may be with another member since
+ *	In this version a session with a cluster does get, exists, put, delete, add and their batches, ping and statistics (the sums
+ *	of all members); the rest says -EOPNOTSUPP: asynchronous calls, walks, regions, registered memory, tarn_session_fd().
+ *	A single daemon's pool that belongs to a cluster can not be opened without the others (-TARN_EREFUSED).
+ *
  * Threads
  *	Different sessions are independent. One session is used by one thread at a time; a second
  *	one that enters gets -TARN_EINUSE. Functions without a session may be called from any
@@ -92,10 +107,17 @@
  *	tarn:PATH?pool=NAME        the daemon's unix socket on this host; shared memory
  *	tarn://HOST[:PORT]/POOL    a daemon on another host, over RDMA; HOST may be [v6]; port 7477
  *	                           if none is given
+ *	tarn:PATH,PATH?pool=NAME, tarn://HOST[:PORT],HOST[:PORT]/POOL
+ *	                           a cluster, by some of its members, 1 to 64; they are tried one after the other. A
+ *	                           comma behind a single one says so, too: tarn://HOST,/POOL. In the name of a
+ *	                           socket or host a comma is %2C
  *	Further parameters, behind '?' and separated by '&':
  *	  key=FILE         credentials, see tarnd.conf(5)
  *	  readonly=1       only read
  *	  timeout=MS       time limit of a call, 1 to 3600000
+ *	  cluster=1        it is a cluster, of which this is a member
+ *	  map_bound=MS     of a cluster: for how long its map counts as the newest one after a member has said so, 100 to
+ *	                   3600000; else 5000. Behind that nothing is written
  *	  spin=US          how long a wait polls before it sleeps, 0 to 1000000 microseconds; see
  *	                   spin_us of struct tarn_options
  *	and with tarn:// only (a unix socket's URI with one of them is refused):
@@ -194,12 +216,15 @@ enum tarn_error {
 	TARN_ENOTBUILT = 1107,    /* this library has no transport for this URI */
 	TARN_EPROTO = 1108,       /* the daemon sent something malformed */
 	TARN_EUNREACHABLE = 1109, /* no daemon answers there */
+	TARN_EMAP = 1110,         /* of a cluster: no member says that the map is still the newest; nothing was changed */
 	/* pool */
 	TARN_EPOOLFULL = 1201,  /* no memory left in the pool for this size */
 	TARN_EINDEXFULL = 1202, /* no free slot in the buckets of this key */
 	TARN_ECORRUPT = 1203,   /* what is in the pool contradicts its checksum or layout */
 	TARN_ENOPOOL = 1204,    /* the daemon has no pool of this name */
 	TARN_EQUOTA = 1205,     /* the access key has used up its quota */
+	/* of a cluster: the member that has the key is not there. Whether the key is, is not known */
+	TARN_EUNAVAILABLE = 1206,
 };
 
 /**
@@ -267,7 +292,7 @@ struct tarn_options {
  * Errors: -TARN_EURI, -TARN_ENOTBUILT (the library was built without this transport),
  * -TARN_EUNREACHABLE (no daemon: start it, or check path or host), -EACCES (the socket's permissions), -TARN_EAUTH (also: the
  * key file has not exactly one key), -errno (the key file cannot be read), -TARN_EVERSION,
- * -TARN_ENOPOOL, -TARN_EREFUSED (too many clients, busy, shutting down), -TARN_EPROTO, -TARN_ETIMEOUT,
+ * -TARN_ENOPOOL, -TARN_EREFUSED (too many clients, busy, shutting down, the pool of a cluster), -TARN_EPROTO, -TARN_ETIMEOUT,
  * -EOPNOTSUPP (RDMA in a forked child, see "Caveats"), -ENOMEM, -EINVAL (options, or a parameter of the
  * URI that the pool's time rule or the adapter does not allow). Any thread.
  */

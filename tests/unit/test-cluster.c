@@ -1,0 +1,912 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * client/cluster.h: a session with a cluster of three pools in this process's memory
+ *
+ * The test is all daemons and the keeper of the map: it writes shards' words, and says what members answer, how old that
+ * is, and whether they can be reached. What daemons do is tests/integration/test-cluster.py.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "clock.h"
+#include "cluster-wire.h"
+#include "cluster.h"
+#include "fixture.h"
+#include "shard.h"
+#include "tarn/region.h"
+
+#define MIB     (1ull << 20)
+#define SHARDS  64u
+#define NODES   3u
+#define SECOND  1000000000ull
+#define KEYS    400u
+#define BOUND   (5 * SECOND)
+
+struct node {
+	struct fixture f;
+	bool away;           /* can not be reached */
+	uint64_t epoch;      /* of the map that it has; 0: the newest */
+	uint16_t number;     /* that it says it has */
+	struct cluster_map *map; /* that it has, with `epoch`; NULL: the newest */
+};
+
+struct world {
+	struct cluster_source source;
+	struct node nodes[NODES];
+	struct cluster_map *map; /* the newest */
+	uint64_t now;            /* boottime */
+	uint64_t age_ns;
+	/* after so many looks at the clock it is later by `leap`; 0: never */
+	unsigned looks, leap_after;
+	uint64_t leap;
+	unsigned asked, fetched, opened;
+	bool silent; /* nobody answers any question */
+	bool freed;
+};
+
+static struct world *world_of(struct cluster_source *source)
+{
+	return (struct world *)source;
+}
+
+/* ---- the map --------------------------------------------------------------------------------- */
+
+/* As it comes from a member. */
+static struct cluster_map *copy(const struct cluster_map *map)
+{
+	size_t bytes = cluster_wire_bytes(map);
+	struct cluster_map *again = NULL;
+	void *buffer = malloc(bytes);
+
+	if (cluster_wire_encode(map, buffer, bytes, &bytes) < 0 ||
+	    cluster_wire_decode(buffer, bytes, &again) < 0)
+		fail_msg("%s", err_text());
+	free(buffer);
+	return again;
+}
+
+static struct cluster_map *new_map(bool cache)
+{
+	static const char *const names[] = {"a", "b", "c"};
+	struct cluster_map *map = calloc(1, sizeof(*map));
+
+	strcpy(map->cluster, "c1");
+	strcpy(map->pool, "main");
+	map->cache = cache;
+	map->seed = 42; /* fixture_plan()'s */
+	map->epoch = 5;
+	map->shards = SHARDS;
+	map->member_count = NODES;
+	map->members = calloc(NODES, sizeof(*map->members));
+	map->owners = calloc(SHARDS, sizeof(*map->owners));
+	map->since = calloc(SHARDS, sizeof(*map->since));
+	map->taken = calloc(SHARDS, sizeof(*map->taken));
+	map->moves = calloc(1, sizeof(*map->moves));
+	for (unsigned i = 0; i < NODES; i++) {
+		struct cluster_member *m = &map->members[i];
+
+		strcpy(m->name, names[i]);
+		m->number = (uint16_t)(i + 11);
+		m->weight = 100;
+		m->address_count = 1;
+		m->addresses = calloc(1, sizeof(*m->addresses));
+		strcpy(m->addresses[0].text, names[i]);
+	}
+	for (unsigned i = 0; i < SHARDS; i++) {
+		map->owners[i] = (uint16_t)(i % NODES);
+		map->since[i] = 5;
+	}
+	return map;
+}
+
+static void set_word(struct world *w, unsigned node, uint32_t shard, enum shard_state state,
+		     uint64_t epoch)
+{
+	struct fixture *f = &w->nodes[node].f;
+
+	*fixture_word(f, layout_shard_offset(&f->geometry, shard)) = shard_word_make(state, epoch);
+}
+
+/* The shard is another one's from the next epoch on; its keys do not go along. */
+static void give(struct world *w, uint32_t shard, unsigned to)
+{
+	set_word(w, w->map->owners[shard], shard, SHARD_GONE, 0);
+	w->map->epoch++;
+	w->map->owners[shard] = (uint16_t)to;
+	w->map->since[shard] = w->map->epoch;
+	set_word(w, to, shard, SHARD_OPEN, w->map->epoch);
+}
+
+/* ---- the source ------------------------------------------------------------------------------ */
+
+static struct node *node_of(struct world *w, const struct tarn_session *m)
+{
+	for (unsigned i = 0; i < NODES; i++)
+		if (m->geometry.boot_id == w->nodes[i].f.geometry.boot_id)
+			return &w->nodes[i];
+	fail();
+	return NULL;
+}
+
+static int open_node(struct world *w, unsigned i, struct tarn_session **ret_session)
+{
+	if (w->nodes[i].away)
+		return err_set(-TARN_EUNREACHABLE, "%c is away", 'a' + (int)i);
+	w->opened++;
+	*ret_session = fixture_session(&w->nodes[i].f, TARN_NO_THREAD);
+	return 0;
+}
+
+static int source_seed(struct cluster_source *source, unsigned i, uint64_t timeout_ns,
+		       struct tarn_session **ret_session)
+{
+	(void)timeout_ns;
+	return i < 2 ? open_node(world_of(source), i, ret_session) : -ENOENT;
+}
+
+static int source_member(struct cluster_source *source, const struct cluster_map *map,
+			 const struct cluster_member *member, uint64_t timeout_ns,
+			 struct tarn_session **ret_session)
+{
+	(void)map;
+	(void)timeout_ns;
+	return open_node(world_of(source), (unsigned)(member->name[0] - 'a'), ret_session);
+}
+
+static int source_ask(struct cluster_source *source, struct tarn_session *m, uint64_t timeout_ns,
+		      struct cluster_answer *ret_answer)
+{
+	struct world *w = world_of(source);
+	struct node *node = node_of(w, m);
+
+	(void)timeout_ns;
+	w->asked++;
+	if (node->away)
+		session_lose(m);
+	if (node->away || w->silent)
+		return err_set(-TARN_ESESSION, "no answer");
+	*ret_answer = (struct cluster_answer){.epoch = node->epoch ? node->epoch : w->map->epoch,
+					      .age_ns = w->age_ns,
+					      .number = node->number};
+	return 0;
+}
+
+static int source_fetch(struct cluster_source *source, struct tarn_session *m, uint64_t timeout_ns,
+			struct cluster_map **ret_map)
+{
+	struct world *w = world_of(source);
+	struct node *node = node_of(w, m);
+
+	(void)timeout_ns;
+	w->fetched++;
+	if (node->away)
+		return err_set(-TARN_ESESSION, "no answer");
+	*ret_map = copy(node->map ? node->map : w->map);
+	return 0;
+}
+
+static uint64_t source_boottime(struct cluster_source *source)
+{
+	struct world *w = world_of(source);
+
+	if (w->leap_after && ++w->looks == w->leap_after)
+		w->now += w->leap;
+	return w->now;
+}
+
+static void source_free(struct cluster_source *source)
+{
+	world_of(source)->freed = true;
+}
+
+/* ---- a world --------------------------------------------------------------------------------- */
+
+static void make(struct world *w, bool cache)
+{
+	memset(w, 0, sizeof(*w));
+	w->source = (struct cluster_source){.seed = source_seed,
+					    .member = source_member,
+					    .ask = source_ask,
+					    .fetch = source_fetch,
+					    .boottime = source_boottime,
+					    .free = source_free};
+	w->now = 1000 * SECOND;
+	w->map = new_map(cache);
+	for (unsigned i = 0; i < NODES; i++) {
+		struct layout_plan plan = fixture_plan(16 * MIB);
+
+		plan.shards = SHARDS;
+		plan.map_bytes = 4096;
+		plan.boot_id = 100 + i;
+		plan.mode = cache ? LAYOUT_MODE_CACHE : LAYOUT_MODE_STORE;
+		assert_int_equal(fixture_create(&w->nodes[i].f, &plan), 0);
+		w->nodes[i].number = (uint16_t)(i + 11);
+	}
+	for (uint32_t shard = 0; shard < SHARDS; shard++)
+		set_word(w, shard % NODES, shard, SHARD_OPEN, 5);
+}
+
+static int open_world(struct world *w, uint32_t flags, struct tarn_session **ret_session)
+{
+	struct tarn_options options = TARN_OPTIONS_INIT;
+
+	options.flags = TARN_NO_THREAD | flags;
+	options.timeout_ms = 5000;
+	return cluster_open(&w->source, &options, BOUND, ret_session);
+}
+
+static struct tarn_session *start(struct world *w, bool cache)
+{
+	struct tarn_session *s = NULL;
+
+	make(w, cache);
+	if (open_world(w, 0, &s) < 0)
+		fail_msg("%s", err_text());
+	return s;
+}
+
+static void destroy(struct world *w)
+{
+	assert_true(w->freed);
+	for (unsigned i = 0; i < NODES; i++)
+		fixture_destroy(&w->nodes[i].f);
+	cluster_map_free(w->map);
+}
+
+static void finish(struct world *w, struct tarn_session *s)
+{
+	tarn_session_close(s);
+	destroy(w);
+}
+
+static size_t name_key(char *key, unsigned i)
+{
+	return (size_t)sprintf(key, "key-%u", i);
+}
+
+static int put_key(struct tarn_session *s, unsigned i)
+{
+	char key[32];
+	size_t n = name_key(key, i);
+
+	return tarn_put(s, key, n, key, n, NULL, NULL);
+}
+
+static int get_key(struct tarn_session *s, unsigned i)
+{
+	char key[32], value[32] = "";
+	size_t n = name_key(key, i);
+	int ret = tarn_get(s, key, n, value, sizeof(value), NULL);
+
+	if (ret == 0)
+		assert_string_equal(key, value);
+	return ret;
+}
+
+static uint32_t shard_of_key(const struct world *w, unsigned i)
+{
+	char key[32];
+	size_t n = name_key(key, i);
+
+	return cluster_map_shard(w->map, key, n);
+}
+
+/* The first key of this owner. */
+static unsigned key_of(const struct world *w, unsigned node)
+{
+	for (unsigned i = 0;; i++)
+		if (w->map->owners[shard_of_key(w, i)] == node)
+			return i;
+}
+
+static bool is_at(struct world *w, unsigned node, unsigned i)
+{
+	char key[32];
+	size_t n = name_key(key, i);
+
+	return fixture_slot(&w->nodes[node].f, key, n) != 0;
+}
+
+/* A key's slot is emptied, as a daemon does that has handed its shard over. */
+static void forget(struct world *w, unsigned node, unsigned i)
+{
+	char key[32];
+	size_t n = name_key(key, i);
+	uint64_t slot = fixture_slot(&w->nodes[node].f, key, n);
+
+	if (slot)
+		*fixture_word(&w->nodes[node].f, slot) = 0;
+}
+
+/* ---- tests ----------------------------------------------------------------------------------- */
+
+/* Each key is with the owner of its shard, and with nobody else. */
+static void test_spread(void **state)
+{
+	struct tarn_session_stats stats = {.size = sizeof(stats)};
+	struct tarn_pool_info info = {.size = sizeof(info)};
+	unsigned seen[NODES] = {0};
+	struct tarn_session *s;
+	struct world w;
+
+	(void)state;
+	s = start(&w, false);
+	assert_int_equal(w.opened, 1);
+	for (unsigned i = 0; i < KEYS; i++)
+		assert_int_equal(put_key(s, i), 0);
+	assert_int_equal(w.opened, NODES);
+	for (unsigned i = 0; i < KEYS; i++) {
+		unsigned owner = w.map->owners[shard_of_key(&w, i)];
+
+		assert_int_equal(get_key(s, i), 0);
+		for (unsigned node = 0; node < NODES; node++)
+			assert_int_equal(is_at(&w, node, i), node == owner);
+		seen[owner]++;
+	}
+	for (unsigned node = 0; node < NODES; node++)
+		assert_true(seen[node] > 0);
+	for (unsigned i = 0; i < KEYS; i += 2) {
+		char key[32];
+		size_t n = name_key(key, i);
+
+		assert_int_equal(tarn_delete(s, key, n), 0);
+		assert_int_equal(tarn_delete(s, key, n), -TARN_ENOTFOUND);
+	}
+	for (unsigned i = 0; i < KEYS; i++)
+		assert_int_equal(get_key(s, i), i % 2 ? 0 : -TARN_ENOTFOUND);
+	assert_int_equal(tarn_session_get_stats(s, &stats), 0);
+	assert_int_equal(stats.puts, KEYS);
+	assert_int_equal(stats.deletes, KEYS / 2);
+	assert_int_equal(tarn_session_get_pool_info(s, &info), 0);
+	assert_int_equal(info.pool_bytes, NODES * 16 * MIB);
+	assert_int_equal(tarn_session_set_timeout(s, 100), 0);
+	assert_int_equal(tarn_exists(s, "key-1", 5, NULL), 0);
+	assert_int_equal(tarn_session_process(s), 0);
+	finish(&w, s);
+}
+
+/* A shard is another member's by now: the call finds the key there, by the newest map. */
+static void test_moved(void **state)
+{
+	struct tarn_session *s;
+	struct world w;
+	unsigned i;
+
+	(void)state;
+	s = start(&w, false);
+	i = key_of(&w, 0);
+	assert_int_equal(put_key(s, i), 0);
+	assert_int_equal(get_key(s, i), 0);
+	give(&w, shard_of_key(&w, i), 1);
+	forget(&w, 0, i);
+	assert_int_equal(get_key(s, i), -TARN_ENOTFOUND);
+	assert_int_equal(s->cluster->map->epoch, 6);
+	assert_int_equal(put_key(s, i), 0);
+	assert_true(is_at(&w, 1, i));
+	assert_false(is_at(&w, 0, i));
+	/* a put is the first to find out */
+	give(&w, shard_of_key(&w, i), 2);
+	forget(&w, 1, i);
+	assert_int_equal(put_key(s, i), 0);
+	assert_true(is_at(&w, 2, i));
+	assert_false(is_at(&w, 1, i));
+	finish(&w, s);
+}
+
+/* Without a fresh map nothing is written; reads of a store pool go on, in a cache pool they are misses. */
+static void test_bound(void **state)
+{
+	for (unsigned cache = 0; cache < 2; cache++) {
+		struct tarn_session *s;
+		struct world w;
+
+		(void)state;
+		s = start(&w, cache);
+		assert_int_equal(put_key(s, 1), 0);
+		assert_int_equal(tarn_session_set_timeout(s, 30), 0);
+		w.silent = true;
+		w.now += BOUND - 1;
+		assert_int_equal(put_key(s, 1), 0);
+		w.now += 1;
+		assert_int_equal(put_key(s, 1), -TARN_EMAP);
+		assert_non_null(strstr(tarn_last_error_text(), "no fresh map of cluster c1 since"));
+		assert_int_equal(put_key(s, 2), -TARN_EMAP);
+		assert_int_equal(tarn_delete(s, "key-1", 5), -TARN_EMAP);
+		assert_int_equal(get_key(s, 1), cache ? -TARN_ENOTFOUND : 0);
+		w.silent = false;
+		assert_int_equal(get_key(s, 1), 0);
+		assert_int_equal(get_key(s, 2), -TARN_ENOTFOUND);
+		assert_int_equal(put_key(s, 2), 0);
+		finish(&w, s);
+	}
+}
+
+/* What a member says is as old as it says, and a twentieth more. */
+static void test_age(void **state)
+{
+	struct tarn_session *s;
+	struct world w;
+
+	(void)state;
+	s = start(&w, false);
+	assert_int_equal(tarn_session_set_timeout(s, 30), 0);
+	w.age_ns = 4 * SECOND;
+	w.now += BOUND;
+	/* as of 4.2 s ago */
+	assert_int_equal(put_key(s, 1), 0);
+	w.silent = true;
+	w.now += 799 * SECOND / 1000;
+	assert_int_equal(put_key(s, 1), 0);
+	w.now += SECOND / 1000;
+	assert_int_equal(put_key(s, 1), -TARN_EMAP);
+	w.silent = false;
+	w.age_ns = BOUND;
+	assert_int_equal(put_key(s, 1), -TARN_EMAP);
+	w.age_ns = UINT64_MAX;
+	assert_int_equal(put_key(s, 1), -TARN_EMAP);
+	w.age_ns = 0;
+	assert_int_equal(put_key(s, 1), 0);
+	finish(&w, s);
+}
+
+/* The look at the clock is behind the completion: 1: nobody says anything, 2: all is as it was, 3: the shard was taken. */
+static void test_late_write(void **state)
+{
+	for (unsigned how = 1; how <= 3; how++) {
+		struct tarn_session *s;
+		struct world w;
+		uint32_t shard;
+
+		(void)state;
+		s = start(&w, true);
+		assert_int_equal(put_key(s, 1), 0);
+		assert_int_equal(tarn_session_set_timeout(s, 30), 0);
+		shard = shard_of_key(&w, 1);
+		/* one look in front of the post, one behind it */
+		w.looks = 0;
+		w.leap_after = 2;
+		w.leap = BOUND;
+		w.silent = how == 1;
+		if (how == 3) {
+			w.map->epoch++;
+			w.map->owners[shard] = (uint16_t)((w.map->owners[shard] + 1) % NODES);
+			w.map->since[shard] = w.map->taken[shard] = w.map->epoch;
+		}
+		assert_int_equal(put_key(s, 1), how == 2 ? 0 : -TARN_EAMBIGUOUS);
+		finish(&w, s);
+	}
+}
+
+/* A read in a cache pool whose shard was taken meanwhile begins again: what it found is not the newest. */
+static void test_late_read(void **state)
+{
+	struct tarn_session *s;
+	struct world w;
+	uint32_t shard;
+	unsigned next;
+
+	(void)state;
+	s = start(&w, true);
+	assert_int_equal(put_key(s, 1), 0);
+	shard = shard_of_key(&w, 1);
+	next = (w.map->owners[shard] + 1u) % NODES;
+	w.looks = 0;
+	w.leap_after = 1; /* the one behind it */
+	w.leap = BOUND;
+	w.map->epoch++;
+	w.map->owners[shard] = (uint16_t)next;
+	w.map->since[shard] = w.map->taken[shard] = w.map->epoch;
+	set_word(&w, next, shard, SHARD_OPEN, w.map->epoch);
+	/* the old member stands still, and has the key */
+	assert_int_equal(get_key(s, 1), -TARN_ENOTFOUND);
+	assert_int_equal(put_key(s, 1), 0);
+	assert_true(is_at(&w, next, 1));
+	finish(&w, s);
+}
+
+/* Down by the map: unavailable, by name, at once; in a cache pool a miss. */
+static void test_down(void **state)
+{
+	for (unsigned cache = 0; cache < 2; cache++) {
+		struct tarn_session *s;
+		char text[64];
+		struct world w;
+		unsigned i;
+
+		(void)state;
+		s = start(&w, cache);
+		i = key_of(&w, 1);
+		assert_int_equal(put_key(s, i), 0);
+		w.nodes[1].away = true;
+		session_lose(s->cluster->nodes[1].session);
+		w.map->epoch++;
+		w.map->members[1].state = CLUSTER_DOWN;
+		if (cache)
+			assert_int_equal(tarn_session_set_timeout(s, 50), 0);
+		assert_int_equal(get_key(s, i), cache ? -TARN_ENOTFOUND : -TARN_EUNAVAILABLE);
+		assert_int_equal(put_key(s, i), -TARN_EUNAVAILABLE);
+		snprintf(text, sizeof(text), "shard %u is with member b", shard_of_key(&w, i));
+		assert_non_null(strstr(tarn_last_error_text(), text));
+		/* the others go on */
+		assert_int_equal(put_key(s, key_of(&w, 0)), 0);
+		assert_int_equal(get_key(s, key_of(&w, 0)), 0);
+		finish(&w, s);
+	}
+}
+
+/* Up by the map, and not to be reached: tried until the limit. */
+static void test_away(void **state)
+{
+	for (unsigned cache = 0; cache < 2; cache++) {
+		struct tarn_session *s;
+		struct world w;
+		unsigned i;
+
+		(void)state;
+		s = start(&w, cache);
+		w.nodes[2].away = true;
+		assert_int_equal(tarn_session_set_timeout(s, 50), 0);
+		i = key_of(&w, 2);
+		assert_int_equal(get_key(s, i), cache ? -TARN_ENOTFOUND : -TARN_EUNAVAILABLE);
+		assert_int_equal(put_key(s, i), -TARN_EUNAVAILABLE);
+		assert_non_null(strstr(tarn_last_error_text(), "member c does not serve shard"));
+		assert_int_equal(put_key(s, key_of(&w, 0)), 0);
+		w.nodes[2].away = false;
+		assert_int_equal(tarn_session_set_timeout(s, 5000), 0);
+		assert_int_equal(put_key(s, i), 0);
+		assert_int_equal(get_key(s, i), 0);
+		finish(&w, s);
+	}
+}
+
+/* Another one has taken it over while it is away: nobody waits for the first one. */
+static void test_away_and_moved(void **state)
+{
+	struct tarn_session *s;
+	struct world w;
+	unsigned i;
+
+	(void)state;
+	s = start(&w, false);
+	i = key_of(&w, 2);
+	w.nodes[2].away = true;
+	give(&w, shard_of_key(&w, i), 1);
+	assert_int_equal(put_key(s, i), 0);
+	assert_true(is_at(&w, 1, i));
+	finish(&w, s);
+}
+
+/* ---- batches --------------------------------------------------------------------------------- */
+
+struct batch_of {
+	char keys[KEYS][32], values[KEYS][32];
+	struct tarn_mput puts[KEYS];
+	struct tarn_mget gets[KEYS];
+	struct tarn_mdelete deletes[KEYS];
+};
+
+static struct batch_of *batch_make(void)
+{
+	struct batch_of *b = calloc(1, sizeof(*b));
+
+	for (unsigned i = 0; i < KEYS; i++) {
+		size_t n = name_key(b->keys[i], i);
+
+		b->puts[i] = (struct tarn_mput){
+			.key = b->keys[i], .key_bytes = n, .value = b->keys[i], .value_bytes = n};
+		b->gets[i] = (struct tarn_mget){.key = b->keys[i],
+						.key_bytes = n,
+						.buffer = b->values[i],
+						.buffer_bytes = sizeof(b->values[i])};
+		b->deletes[i] = (struct tarn_mdelete){.key = b->keys[i], .key_bytes = n};
+		b->puts[i].status = b->gets[i].status = b->deletes[i].status = 77;
+	}
+	return b;
+}
+
+static void test_batches(void **state)
+{
+	struct batch_of *b = batch_make();
+	struct tarn_session *s;
+	struct world w;
+
+	(void)state;
+	s = start(&w, false);
+	b->gets[7].key_bytes = 0;
+	assert_int_equal(tarn_mput(s, b->puts, KEYS), 0);
+	for (unsigned i = 0; i < KEYS; i++) {
+		assert_int_equal(b->puts[i].status, 0);
+		assert_true(b->puts[i].stamp != 0);
+		assert_true(is_at(&w, w.map->owners[shard_of_key(&w, i)], i));
+	}
+	/* one shard goes on, so its keys have to be looked for elsewhere, and are not there */
+	give(&w, shard_of_key(&w, 3), (w.map->owners[shard_of_key(&w, 3)] + 1u) % NODES);
+	for (unsigned i = 0; i < KEYS; i++)
+		if (shard_of_key(&w, i) == shard_of_key(&w, 3))
+			forget(&w, (w.map->owners[shard_of_key(&w, 3)] + NODES - 1) % NODES, i);
+	assert_int_equal(tarn_mget(s, b->gets, KEYS), 0);
+	for (unsigned i = 0; i < KEYS; i++) {
+		if (i != 7 && shard_of_key(&w, i) == shard_of_key(&w, 3)) {
+			assert_int_equal(b->gets[i].status, -TARN_ENOTFOUND);
+		} else if (i == 7) {
+			assert_int_equal(b->gets[i].status, -TARN_EKEYSIZE);
+		} else {
+			assert_int_equal(b->gets[i].status, 0);
+			assert_int_equal(b->gets[i].item.value_bytes, strlen(b->keys[i]));
+			assert_string_equal(b->values[i], b->keys[i]);
+		}
+	}
+	assert_int_equal(s->cluster->map->epoch, 6);
+	assert_int_equal(tarn_mput(s, &b->puts[3], 1), 0);
+	assert_int_equal(b->puts[3].status, 0);
+	assert_int_equal(tarn_mget(s, &b->gets[3], 1), 0);
+	assert_int_equal(b->gets[3].status, 0);
+	assert_int_equal(tarn_mdelete(s, b->deletes, KEYS), 0);
+	for (unsigned i = 0; i < KEYS; i++) {
+		/* other keys of the shard were left behind, with a member that does not have it any more */
+		if (shard_of_key(&w, i) != shard_of_key(&w, 3) || i == 3)
+			assert_int_equal(b->deletes[i].status, 0);
+		else
+			assert_int_equal(b->deletes[i].status, -TARN_ENOTFOUND);
+	}
+	assert_int_equal(tarn_mget(s, b->gets, 0), 0);
+	finish(&w, s);
+	free(b);
+}
+
+/* Items of one member fail, those of the others do not. */
+static void test_batch_down(void **state)
+{
+	struct batch_of *b = batch_make();
+	struct tarn_session *s;
+	struct world w;
+
+	(void)state;
+	s = start(&w, false);
+	assert_int_equal(tarn_mput(s, b->puts, KEYS), 0);
+	w.nodes[1].away = true;
+	session_lose(s->cluster->nodes[1].session);
+	w.map->epoch++;
+	w.map->members[1].state = CLUSTER_DOWN;
+	assert_int_equal(tarn_mget(s, b->gets, KEYS), 0);
+	assert_int_equal(tarn_mput(s, b->puts, KEYS), 0);
+	for (unsigned i = 0; i < KEYS; i++) {
+		int expected = w.map->owners[shard_of_key(&w, i)] == 1 ? -TARN_EUNAVAILABLE : 0;
+
+		assert_int_equal(b->gets[i].status, expected);
+		assert_int_equal(b->puts[i].status, expected);
+	}
+	finish(&w, s);
+	free(b);
+}
+
+static void test_batch_bound(void **state)
+{
+	struct batch_of *b = batch_make();
+	struct tarn_session *s;
+	struct world w;
+
+	(void)state;
+	s = start(&w, false);
+	assert_int_equal(tarn_mput(s, b->puts, KEYS), 0);
+	assert_int_equal(tarn_session_set_timeout(s, 30), 0);
+	w.silent = true;
+	w.now += BOUND;
+	assert_int_equal(tarn_mput(s, b->puts, KEYS), 0);
+	assert_int_equal(tarn_mget(s, b->gets, KEYS), 0);
+	for (unsigned i = 0; i < KEYS; i++) {
+		assert_int_equal(b->puts[i].status, -TARN_EMAP);
+		assert_int_equal(b->gets[i].status, 0);
+	}
+	/* and once it was done already */
+	w.silent = false;
+	assert_int_equal(tarn_mput(s, b->puts, 1), 0);
+	assert_int_equal(b->puts[0].status, 0);
+	w.silent = true;
+	w.looks = 0;
+	w.leap_after = 2;
+	w.leap = BOUND;
+	assert_int_equal(tarn_mput(s, b->puts, KEYS), 0);
+	for (unsigned i = 0; i < KEYS; i++)
+		assert_int_equal(b->puts[i].status, -TARN_EAMBIGUOUS);
+	finish(&w, s);
+	free(b);
+}
+
+/* ---- maps and members that are wrong --------------------------------------------------------- */
+
+static void test_seeds(void **state)
+{
+	struct tarn_session *s = NULL;
+	struct world w;
+
+	(void)state;
+	make(&w, false);
+	w.nodes[0].away = w.nodes[1].away = true;
+	assert_int_equal(open_world(&w, 0, &s), -TARN_EUNREACHABLE);
+	assert_non_null(strstr(tarn_last_error_text(), "a is away"));
+	assert_non_null(strstr(tarn_last_error_text(), "b is away"));
+	destroy(&w);
+	make(&w, false);
+	w.nodes[0].away = true;
+	assert_int_equal(open_world(&w, 0, &s), 0);
+	assert_int_equal(put_key(s, key_of(&w, 1)), 0);
+	finish(&w, s);
+}
+
+/* Who lags is not believed that its map is the newest; who goes back is left alone. */
+static void test_old_epochs(void **state)
+{
+	struct tarn_session *s;
+	struct world w;
+
+	(void)state;
+	s = start(&w, false);
+	assert_int_equal(put_key(s, key_of(&w, 0)), 0);
+	assert_int_equal(put_key(s, key_of(&w, 1)), 0);
+	give(&w, shard_of_key(&w, key_of(&w, 2)), 1);
+	w.nodes[0].epoch = w.nodes[2].epoch = 5;
+	w.now += BOUND;
+	assert_int_equal(put_key(s, key_of(&w, 1)), 0);
+	assert_int_equal(s->cluster->map->epoch, 6);
+	/* those that have not heard of it can not say that it is still the newest */
+	w.nodes[1].away = true;
+	session_lose(s->cluster->nodes[1].session);
+	w.now += BOUND;
+	assert_int_equal(tarn_session_set_timeout(s, 30), 0);
+	assert_int_equal(put_key(s, key_of(&w, 0)), -TARN_EMAP);
+	w.nodes[0].epoch = 0;
+	assert_int_equal(tarn_session_set_timeout(s, 5000), 0);
+	assert_int_equal(put_key(s, key_of(&w, 0)), 0);
+	w.nodes[0].epoch = 5;
+	assert_int_equal(tarn_session_process(s), 0);
+	s->cluster->asked_ns = 0;
+	assert_int_equal(tarn_session_process(s), 0);
+	assert_null(s->cluster->nodes[0].session);
+	assert_int_equal(s->cluster->map->epoch, 6);
+	finish(&w, s);
+}
+
+static void test_another_cluster(void **state)
+{
+	struct tarn_session *s;
+	struct world w;
+
+	(void)state;
+	s = start(&w, false);
+	w.nodes[0].map = copy(w.map);
+	strcpy(w.nodes[0].map->cluster, "c2");
+	w.nodes[0].map->epoch = w.nodes[0].epoch = 9;
+	w.nodes[1].away = w.nodes[2].away = true;
+	w.now += BOUND;
+	assert_int_equal(tarn_session_set_timeout(s, 30), 0);
+	assert_int_equal(put_key(s, key_of(&w, 0)), -TARN_EMAP);
+	assert_non_null(strstr(tarn_last_error_text(), "cluster c2"));
+	assert_string_equal(s->cluster->map->cluster, "c1");
+	cluster_map_free(w.nodes[0].map);
+	finish(&w, s);
+}
+
+/* Another member answers at the address. */
+static void test_wrong_member(void **state)
+{
+	struct tarn_session *s;
+	struct world w;
+
+	(void)state;
+	s = start(&w, false);
+	w.nodes[2].number = 12;
+	assert_int_equal(tarn_session_set_timeout(s, 30), 0);
+	assert_int_equal(put_key(s, key_of(&w, 2)), -TARN_EUNAVAILABLE);
+	assert_false(is_at(&w, 2, key_of(&w, 2)));
+	finish(&w, s);
+}
+
+/* A member that joins, one that leaves. */
+static void test_members_change(void **state)
+{
+	struct tarn_session *s;
+	struct world w;
+	unsigned i;
+
+	(void)state;
+	s = start(&w, false);
+	for (i = 0; i < KEYS; i++)
+		assert_int_equal(put_key(s, i), 0);
+	assert_int_equal(w.opened, 3);
+	/* c is out, and what it had is b's */
+	w.map->epoch++;
+	for (uint32_t shard = 0; shard < SHARDS; shard++) {
+		if (w.map->owners[shard] != 2)
+			continue;
+		set_word(&w, 2, shard, SHARD_GONE, 0);
+		set_word(&w, 1, shard, SHARD_OPEN, 6);
+		w.map->owners[shard] = 1;
+		w.map->since[shard] = 6;
+	}
+	free(w.map->members[2].addresses);
+	w.map->member_count = 2;
+	s->cluster->asked_ns = 0;
+	assert_int_equal(tarn_session_process(s), 0);
+	assert_int_equal(s->cluster->map->member_count, 2);
+	for (i = 0; i < KEYS; i++)
+		assert_int_equal(put_key(s, i), 0);
+	for (i = 0; i < KEYS; i++)
+		assert_true(is_at(&w, w.map->owners[shard_of_key(&w, i)], i));
+	/* the others were not connected anew */
+	assert_int_equal(w.opened, 3);
+	finish(&w, s);
+}
+
+/* ---- the rest -------------------------------------------------------------------------------- */
+
+static void test_not_yet(void **state)
+{
+	struct tarn_completion completion;
+	struct tarn_region *region;
+	struct tarn_scan *scan;
+	struct tarn_session *s;
+	struct world w;
+	uint64_t op;
+	void *memory;
+
+	(void)state;
+	s = start(&w, false);
+	assert_int_equal(tarn_scan_open(s, NULL, 0, &scan), -EOPNOTSUPP);
+	assert_non_null(strstr(tarn_last_error_text(), "of a cluster"));
+	assert_int_equal(tarn_get_async(s, "a", 1, NULL, 0, NULL, &op), -EOPNOTSUPP);
+	assert_int_equal(tarn_put_async(s, "a", 1, "b", 1, NULL, NULL, &op), -EOPNOTSUPP);
+	assert_int_equal(tarn_session_poll(s, &completion, 1, NULL), -EOPNOTSUPP);
+	assert_int_equal(tarn_session_wait(s, 0), -EOPNOTSUPP);
+	assert_int_equal(tarn_cancel(s, 1), -EOPNOTSUPP);
+	assert_int_equal(tarn_session_fd(s), -EOPNOTSUPP);
+	assert_int_equal(tarn_region_open(s, "r", 0, &region), -EOPNOTSUPP);
+	assert_int_equal(tarn_region_create(s, "r", 4096, 0), -EOPNOTSUPP);
+	assert_int_equal(tarn_alloc(s, 4096, &memory), -EOPNOTSUPP);
+	assert_int_equal(put_key(s, 1), 0);
+	finish(&w, s);
+}
+
+static void test_read_only(void **state)
+{
+	struct tarn_session *s = NULL;
+	struct world w;
+
+	(void)state;
+	make(&w, false);
+	assert_int_equal(open_world(&w, TARN_READONLY, &s), 0);
+	assert_int_equal(put_key(s, 1), -TARN_EREADONLY);
+	assert_int_equal(get_key(s, 1), -TARN_ENOTFOUND);
+	finish(&w, s);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_spread),
+		cmocka_unit_test(test_moved),
+		cmocka_unit_test(test_bound),
+		cmocka_unit_test(test_age),
+		cmocka_unit_test(test_late_write),
+		cmocka_unit_test(test_late_read),
+		cmocka_unit_test(test_down),
+		cmocka_unit_test(test_away),
+		cmocka_unit_test(test_away_and_moved),
+		cmocka_unit_test(test_batches),
+		cmocka_unit_test(test_batch_down),
+		cmocka_unit_test(test_batch_bound),
+		cmocka_unit_test(test_seeds),
+		cmocka_unit_test(test_old_epochs),
+		cmocka_unit_test(test_another_cluster),
+		cmocka_unit_test(test_wrong_member),
+		cmocka_unit_test(test_members_change),
+		cmocka_unit_test(test_not_yet),
+		cmocka_unit_test(test_read_only),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
