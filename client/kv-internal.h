@@ -58,6 +58,7 @@ enum kv_state {
 	KV_ADD_FAA,
 	KV_ADD_RPC,
 	KV_SHARD,
+	KV_SHARD_KEY,
 	KV_STATES
 };
 
@@ -167,6 +168,8 @@ struct kv_op {
 	bool frozen;
 	uint32_t owner;        /* of the new block */
 	uint64_t placed_slot;
+	uint64_t replaced_word; /* what the slot said before; 0: it was empty */
+	uint64_t only_word, only_hash; /* of a delete: only this block, and of this key */
 
 	/* kv-shard.c: the key's shard, of a cluster's pool */
 	bool cluster;
@@ -210,6 +213,7 @@ int kv_restart_late(struct kv_op *op);
 int kv_contradiction(struct kv_op *op);
 /* The buckets have been read: on to the blocks of the candidates, or to what is done without. */
 int kv_collected(struct kv_op *op);
+void kv_set_key(struct kv_op *op, const void *key, uint32_t key_length);
 /* The key's block is op->found. */
 int kv_found(struct kv_op *op);
 /* T1: has too much time passed since the first READ? */
@@ -296,6 +300,8 @@ int kv_shard_look(struct kv_op *op, bool found);
 int kv_shard(struct kv_op *op);
 /* Adds the READ of the word to a post with `n` requests that begins with the pending slot's CAS; returns how many there are. */
 unsigned kv_shard_add(struct kv_op *op, struct fabric_request *requests, unsigned n);
+/* A mover's delete: which key is in the block of op->only_word. */
+int kv_shard_key(struct kv_op *op);
 /* The word was read behind the pending slot: may it be committed? */
 bool kv_shard_writable(struct kv_op *op);
 /* The word does not fit: pauses, or ends. */

@@ -132,3 +132,26 @@ int kv_shard_wait(struct kv_op *op)
 		return kv_restart(op, true);
 	return kv_shard_unfit(op);
 }
+
+/* ---- a mover's delete ------------------------------------------------------------------------ */
+
+/* It has placed the block, and nobody else takes it away while a slot names it. */
+int kv_shard_key(struct kv_op *op)
+{
+	uint64_t offset = layout_slot_offset(op->only_word);
+	uint32_t bytes = layout_class_bytes(layout_slot_class(op->only_word));
+	struct fabric_request r = fabric_read(offset, op->image, bytes);
+	const struct layout_block *block = (const struct layout_block *)op->image;
+
+	if (!op->posted)
+		return kv_post(op, &r, 1);
+	op->posted = false;
+	if (!layout_block_valid(block, bytes, offset) ||
+	    (block->generation & LAYOUT_GEN_MASK) != layout_slot_gen(op->only_word))
+		return kv_end(op, -TARN_ESTAMP);
+	kv_set_key(op, layout_block_key(block), block->key_length);
+	if (op->hash.high != op->only_hash)
+		return kv_end(op, -TARN_ESTAMP);
+	op->state = KV_BEGIN;
+	return KV_GO_ON;
+}

@@ -287,6 +287,13 @@ void kv_published(struct kv_op *op, uint64_t slot)
 	op->extents_taken = 0;
 }
 
+/* The state may be another one: a slot is frozen and thawed. */
+static bool same_block(uint64_t a, uint64_t b)
+{
+	return layout_slot_with_state(a, LAYOUT_SLOT_COMMITTED) ==
+	       layout_slot_with_state(b, LAYOUT_SLOT_COMMITTED);
+}
+
 /* ---- update and delete ----------------------------------------------------------------------- */
 
 /* The block that this client has just made unreachable, and its extents. */
@@ -341,6 +348,8 @@ int kv_put_found(struct kv_op *op)
 
 int kv_delete_found(struct kv_op *op)
 {
+	if (op->frozen && !same_block(op->word, op->only_word))
+		return kv_end(op, -TARN_ESTAMP);
 	if (found_expired(op->session, op->found) && !op->frozen)
 		return kv_end(op, -TARN_ENOTFOUND);
 	return update_decided(op);
@@ -360,6 +369,7 @@ int kv_update(struct kv_op *op)
 		return kv_restart(op, true);
 	if (op->session->cache && op->kind != KV_DELETE && !op->frozen)
 		cache_see(op->session->cache, op->hash, op->slot, op->word);
+	op->replaced_word = op->word;
 	if (op->kind != KV_DELETE)
 		kv_published(op, op->slot);
 	retire_found(op);
@@ -395,12 +405,6 @@ int kv_cached_put(struct kv_op *op)
 }
 
 /* ---- add ------------------------------------------------------------------------------------- */
-
-static bool same_block(uint64_t a, uint64_t b)
-{
-	return layout_slot_with_state(a, LAYOUT_SLOT_COMMITTED) ==
-	       layout_slot_with_state(b, LAYOUT_SLOT_COMMITTED);
-}
 
 int kv_add_found(struct kv_op *op)
 {

@@ -547,6 +547,7 @@ static int kv_step(struct task *task)
 		[KV_ADD_FAA] = kv_add_faa,
 		[KV_ADD_RPC] = kv_add_rpc,
 		[KV_SHARD] = kv_shard,
+		[KV_SHARD_KEY] = kv_shard_key,
 	};
 	struct kv_op *op = (struct kv_op *)task;
 	int next;
@@ -561,6 +562,14 @@ static int kv_step(struct task *task)
 	return next == KV_ENDED;
 }
 
+void kv_set_key(struct kv_op *op, const void *key, uint32_t key_length)
+{
+	op->key = key;
+	op->key_length = key_length;
+	op->hash = layout_hash_key(key, key_length, op->session->geometry.hash_seed);
+	op->fp = layout_hash_fp(op->hash);
+}
+
 /* What every operation begins with. */
 static struct task *start(struct kv_op *op, enum kv_kind kind, const void *key, size_t key_bytes)
 {
@@ -573,10 +582,7 @@ static struct task *start(struct kv_op *op, enum kv_kind kind, const void *key, 
 	op->state = KV_BEGIN;
 	op->posted = false;
 	op->use_cache = s->cache != NULL;
-	op->key = key;
-	op->key_length = (uint32_t)key_bytes;
-	op->hash = layout_hash_key(key, key_bytes, s->geometry.hash_seed);
-	op->fp = layout_hash_fp(op->hash);
+	kv_set_key(op, key, (uint32_t)key_bytes);
 	op->frozen = false;
 	op->owner = s->identity.owner;
 	op->cluster = s->since != NULL;
@@ -610,6 +616,7 @@ struct task *shard_put(struct kv_op *op, const struct shard_put *put)
 	struct task *task = start(op, KV_PUT, put->key, put->key_bytes);
 
 	op->frozen = true;
+	op->replaced_word = 0;
 	op->use_cache = false;
 	op->owner = put->owner;
 	op->value = put->value;
@@ -675,18 +682,23 @@ struct task *kv_add(struct kv_op *op, const void *key, size_t key_bytes, int64_t
 	return task;
 }
 
-struct task *shard_delete(struct kv_op *op, const void *key, size_t key_bytes)
+struct task *shard_delete(struct kv_op *op, uint64_t word, uint64_t hash)
 {
-	struct task *task = start(op, KV_DELETE, key, key_bytes);
+	struct task *task = start(op, KV_DELETE, "", 0);
 
 	op->frozen = true;
+	op->only_word = word;
+	op->only_hash = hash;
+	op->state = KV_SHARD_KEY;
 	return task;
 }
 
-void shard_placed(const struct kv_op *op, uint64_t *ret_slot, uint64_t *ret_word)
+void shard_placed(const struct kv_op *op, uint64_t *ret_slot, uint64_t *ret_word,
+		  uint64_t *ret_replaced)
 {
 	*ret_slot = op->placed_slot;
 	*ret_word = op->new_word;
+	*ret_replaced = op->replaced_word;
 }
 
 int64_t kv_added(const struct kv_op *op)

@@ -27,9 +27,13 @@ struct shard_put {
  * kv_put(); no quota counts. An operation as any other: kv_op_create().
  */
 struct task *shard_put(struct kv_op *op, const struct shard_put *put);
-/* Deletes the key's slot, whatever its state. 0 or -TARN_ENOTFOUND, or as of kv_delete(). */
-struct task *shard_delete(struct kv_op *op, const void *key, size_t key_bytes);
-/* Of a put that ended with 0: its slot, and what that says, in the member's pool. */
-void shard_placed(const struct kv_op *op, uint64_t *ret_slot, uint64_t *ret_word);
+/*
+ * Deletes what a put has placed: the key with this hash (its upper half) whose block is the one of that word, as long as it is. 0; -TARN_ENOTFOUND or
+ * -TARN_ESTAMP: there is no such key any more, or it has another block by now; or as of kv_delete().
+ */
+struct task *shard_delete(struct kv_op *op, uint64_t word, uint64_t hash);
+/* Of a put that ended with 0: its slot, what that says, and what it said before (0: the key was not there). */
+void shard_placed(const struct kv_op *op, uint64_t *ret_slot, uint64_t *ret_word,
+		  uint64_t *ret_replaced);
 
 #endif

@@ -252,11 +252,6 @@ bool grow_splits(const struct grow *g, uint32_t *ret_suffix, uint32_t *ret_depth
 	return grow_active(g);
 }
 
-uint32_t grow_depth(const struct grow *g)
-{
-	return g->split.global_depth;
-}
-
 /* Its slots are being frozen, or the like: it stays as it is (shards.h). */
 static bool held(const struct grow *g, uint64_t index, uint64_t entry)
 {

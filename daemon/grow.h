@@ -36,8 +36,6 @@ int grow_request(struct grow *grow, struct layout_hash hash, uint32_t depth);
 bool grow_active(const struct grow *grow);
 /* Likewise, and of which subtable. */
 bool grow_splits(const struct grow *grow, uint32_t *ret_suffix, uint32_t *ret_depth);
-/* Of the directory. */
-uint32_t grow_depth(const struct grow *grow);
 
 /*
  * A new daemon on a pool that is kept, before there is a keeper: finishes splits that are half done.

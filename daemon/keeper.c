@@ -203,11 +203,6 @@ bool keeper_splits(const struct keeper *keeper, uint32_t *ret_suffix, uint32_t *
 	return grow_splits(keeper->grow, ret_suffix, ret_depth);
 }
 
-uint32_t keeper_index_depth(const struct keeper *keeper)
-{
-	return grow_depth(keeper->grow);
-}
-
 void keeper_moved(struct keeper *keeper, uint64_t word)
 {
 	sweep_moved(keeper->sweep, word);

@@ -171,8 +171,6 @@ int keeper_grow(struct keeper *keeper, struct layout_hash hash, uint32_t depth);
 struct shards *keeper_shards(const struct keeper *keeper);
 /* Is a split under way? Of which subtable. */
 bool keeper_splits(const struct keeper *keeper, uint32_t *ret_suffix, uint32_t *ret_depth);
-/* The directory's depth. */
-uint32_t keeper_index_depth(const struct keeper *keeper);
 /* Free pages, as of the last pass. */
 uint64_t keeper_free_pages(const struct keeper *keeper);
 /* A split is about to move this slot word to another slot: the sweep must not miss it. */

@@ -16,6 +16,7 @@
 #include "mutation.h"
 #include "pool.h"
 #include "self.h"
+#include "shard-walk.h"
 #include "shards.h"
 
 #define STEP_NS 1000000u
@@ -28,12 +29,10 @@ struct job {
 	enum shards_job kind;
 	void (*done)(void *arg);
 	void *arg;
-	/* where it is: the subtables of shard `at` of the list, by the directory's index, and in one of them */
 	bool begun;
-	uint32_t global_depth; /* when it began; its subtables are not split meanwhile */
-	unsigned at;
-	uint64_t nth;
-	uint32_t bucket;
+	struct shard_walk walk; /* its subtables are not split meanwhile */
+	bool inside;            /* in one of them, */
+	uint32_t bucket;        /* where it goes on here */
 	unsigned count;
 	uint32_t list[];
 };
@@ -157,21 +156,12 @@ uint64_t shards_due(const struct shards *s)
 	return s->due_ns;
 }
 
-static bool of_list(const struct shards *s, const uint32_t *list, unsigned count, uint32_t suffix,
-		    uint32_t depth)
-{
-	for (unsigned i = 0; i < count; i++)
-		if (shard_in_subtable(list[i], s->pool->geometry.shards, suffix, depth))
-			return true;
-	return false;
-}
-
 bool shards_hold(const struct shards *s, uint32_t suffix, uint32_t depth)
 {
 	const struct job *job = STAILQ_FIRST(&s->jobs);
 	uint32_t shards = s->pool->geometry.shards;
 
-	if (job && of_list(s, job->list, job->count, suffix, depth))
+	if (job && shard_walk_has(job->list, job->count, shards, suffix, depth))
 		return true;
 	for (uint32_t i = 0; s->closing && i < shards; i++)
 		if (shard_word_state(s->words[i]) == SHARD_CLOSING &&
@@ -183,23 +173,6 @@ bool shards_hold(const struct shards *s, uint32_t suffix, uint32_t depth)
 /* ---- a slot ---- */
 
 enum looked { DONE, AGAIN };
-
-/* Is the slot's key of a shard of the job? -1: its block says nothing. One shard's subtable needs no look. */
-static int is_wanted(struct shards *s, uint64_t word, uint32_t suffix, uint32_t depth,
-		     uint32_t *ret_shard)
-{
-	uint32_t shards = s->pool->geometry.shards;
-	struct layout_hash hash;
-
-	if (shard_bits_of(depth, shards) == shards - 1) {
-		*ret_shard = suffix >> SHARD_SHIFT & (shards - 1);
-	} else {
-		if (!blocks_hash(s->blocks, word, &hash))
-			return -1;
-		*ret_shard = shard_of(hash, shards);
-	}
-	return s->wanted[*ret_shard];
-}
 
 /* A slot that names a key of ours becomes `next`. */
 static enum looked change(struct shards *s, uint64_t slot, uint64_t word, uint64_t next,
@@ -262,13 +235,12 @@ static enum looked pending(struct shards *s, const struct job *job, uint64_t slo
 	return change(s, slot, word, 0, &s->stats.killed);
 }
 
-static enum looked look_at(struct shards *s, const struct job *job, uint64_t slot, uint32_t suffix,
-			   uint32_t depth)
+static enum looked look_at(struct shards *s, const struct job *job, uint64_t slot)
 {
 	uint64_t word = self_load(s->pool, slot);
 	enum looked looked;
+	bool known, wanted;
 	uint32_t shard;
-	int wanted;
 
 	switch (layout_slot_state(word)) {
 	case LAYOUT_SLOT_PENDING:
@@ -279,12 +251,13 @@ static enum looked look_at(struct shards *s, const struct job *job, uint64_t slo
 	default: /* empty, moved, or a state that is none */
 		return DONE;
 	}
-	wanted = is_wanted(s, word, suffix, depth, &shard);
+	known = shard_walk_shard(&job->walk, s->blocks, word, &shard);
+	wanted = known && s->wanted[shard];
 	/* replaced while we read its block: that may have been another one */
-	if (wanted <= 0 && self_load(s->pool, slot) != word)
+	if (!wanted && self_load(s->pool, slot) != word)
 		return AGAIN;
-	s->stats.damaged += wanted < 0;
-	if (wanted <= 0)
+	s->stats.damaged += !known;
+	if (!wanted)
 		return DONE;
 	looked = act(s, job, slot, word);
 	s->keys[shard] += looked == DONE;
@@ -293,63 +266,13 @@ static enum looked look_at(struct shards *s, const struct job *job, uint64_t slo
 
 /* ---- the walk ---- */
 
-/* The directory's indices that shard `shard` can be at, one after the other; false: there are no more. */
-static bool nth_index(const struct job *job, uint32_t shards, uint32_t shard, uint64_t nth,
-		      uint64_t *ret_index)
-{
-	uint64_t low = nth & ((1u << SHARD_SHIFT) - 1), high = nth >> SHARD_SHIFT;
-
-	*ret_index = low | (uint64_t)shard << SHARD_SHIFT | high * shards << SHARD_SHIFT;
-	if (high == 0) {
-		/* a small directory does not have all these bits */
-		bool whole = job->global_depth >= SHARD_SHIFT || low < 1ull << job->global_depth;
-
-		*ret_index = layout_suffix((uint32_t)*ret_index, job->global_depth);
-		return whole;
-	}
-	return *ret_index < 1ull << job->global_depth;
-}
-
-/* A subtable that the walk comes to for the first time: its page. */
-static bool subtable_of(const struct shards *s, const struct job *job, uint64_t index,
-			uint32_t *ret_page, uint32_t *ret_suffix, uint32_t *ret_depth)
-{
-	const struct pool *pool = s->pool;
-	uint64_t entry = self_load(pool, layout_directory_offset(&pool->geometry, index));
-	uint32_t page = layout_directory_page(entry), depth = layout_directory_depth(entry);
-	uint32_t suffix = layout_suffix((uint32_t)index, depth), picks;
-
-	if (layout_directory_state(entry) != LAYOUT_DIRECTORY_VALID ||
-	    page >= pool->geometry.npages || depth > job->global_depth ||
-	    layout_page_state(pool_load_page_word(pool, page)) != LAYOUT_PAGE_INDEX)
-		return false;
-	*ret_page = page;
-	*ret_suffix = suffix;
-	*ret_depth = depth;
-	/* of the indices of the shard that lead to it the first one, and no earlier shard of the list has done so */
-	picks = ((1u << depth) - 1) | (pool->geometry.shards - 1) << SHARD_SHIFT;
-	return (index & ~(uint64_t)picks) == 0 && !of_list(s, job->list, job->at, suffix, depth);
-}
-
-static void hint(const struct shards *s, uint64_t bucket)
-{
-	for (uint32_t i = 1; i <= LAYOUT_BUCKET_SLOTS; i++) {
-		uint64_t word = self_load(s->pool, bucket + 8ull * i);
-
-		if (layout_slot_state(word) == LAYOUT_SLOT_COMMITTED ||
-		    layout_slot_state(word) == LAYOUT_SLOT_FROZEN)
-			blocks_hint(s->blocks, word);
-	}
-}
-
 /* False: not now. What has been done of the bucket is done again. */
-static bool walk_bucket(struct shards *s, const struct job *job, uint64_t bucket, uint32_t suffix,
-			uint32_t depth)
+static bool walk_bucket(struct shards *s, const struct job *job, uint64_t bucket)
 {
 	for (uint32_t i = 1; i <= LAYOUT_BUCKET_SLOTS; i++) {
 		unsigned tries = 0;
 
-		while (look_at(s, job, bucket + 8ull * i, suffix, depth) == AGAIN)
+		while (look_at(s, job, bucket + 8ull * i) == AGAIN)
 			if (s->pool->self_lost || ++tries == TRIES)
 				return false;
 	}
@@ -357,18 +280,18 @@ static bool walk_bucket(struct shards *s, const struct job *job, uint64_t bucket
 }
 
 /* Goes on in a subtable. True: it is done. */
-static bool walk_subtable(struct shards *s, struct job *job, uint32_t page, uint32_t suffix,
-			  uint32_t depth, uint64_t until)
+static bool walk_subtable(struct shards *s, struct job *job, uint64_t until)
 {
 	uint32_t buckets = 3 * s->pool->geometry.groups;
-	uint64_t offset = layout_page_offset(&s->pool->geometry, page);
+	uint64_t offset = layout_page_offset(&s->pool->geometry, job->walk.page);
 
 	while (job->bucket < buckets) {
 		uint64_t bucket = offset + (uint64_t)job->bucket * LAYOUT_BUCKET_BYTES;
 
 		if (job->bucket + AHEAD < buckets)
-			hint(s, bucket + AHEAD * LAYOUT_BUCKET_BYTES);
-		if (!walk_bucket(s, job, bucket, suffix, depth))
+			shard_walk_hint(&job->walk, s->blocks,
+					bucket + AHEAD * LAYOUT_BUCKET_BYTES);
+		if (!walk_bucket(s, job, bucket))
 			return false;
 		job->bucket++;
 		if (clock_now_ns() >= until && job->bucket < buckets)
@@ -381,23 +304,22 @@ static bool walk_subtable(struct shards *s, struct job *job, uint32_t page, uint
 /* True: the job is done. */
 static bool walk(struct shards *s, struct job *job, uint64_t until)
 {
-	uint32_t shards = s->pool->geometry.shards, page, suffix, depth;
-	uint64_t index;
-
-	while (job->at < job->count) {
-		if (!nth_index(job, shards, job->list[job->at], job->nth, &index)) {
-			job->at++;
-			job->nth = 0;
-			continue;
-		}
-		if (subtable_of(s, job, index, &page, &suffix, &depth) &&
-		    !walk_subtable(s, job, page, suffix, depth, until))
+	for (;;) {
+		if (job->inside && !walk_subtable(s, job, until))
 			return false;
-		job->nth++;
+		job->inside = false;
+		switch (shard_walk_next(&job->walk)) {
+		case SHARD_WALK_SUBTABLE:
+			job->inside = true;
+			break;
+		case SHARD_WALK_NONE:
+			break;
+		case SHARD_WALK_END:
+			return true;
+		}
 		if (clock_now_ns() >= until)
-			return job->at == job->count;
+			return false;
 	}
-	return true;
 }
 
 /* Nothing of it splits any more: it may begin. */
@@ -406,13 +328,13 @@ static bool may_begin(const struct shards *s, const struct job *job)
 	uint32_t suffix, depth;
 
 	return !keeper_splits(s->pool->keeper, &suffix, &depth) ||
-	       !of_list(s, job->list, job->count, suffix, depth);
+	       !shard_walk_has(job->list, job->count, s->pool->geometry.shards, suffix, depth);
 }
 
 static void begin(struct shards *s, struct job *job)
 {
 	job->begun = true;
-	job->global_depth = keeper_index_depth(s->pool->keeper);
+	shard_walk_begin(&job->walk, s->pool, job->list, job->count);
 	memset(s->wanted, 0, s->pool->geometry.shards);
 	for (unsigned i = 0; i < job->count; i++) {
 		s->wanted[job->list[i]] = 1;

@@ -6,25 +6,12 @@
  * A pool with tiny subtables, so that a shard's keys lie in several, and one subtable's keys are of several shards. The daemon's
  * changes of slots go through __wrap_self_cas(): so something can happen before one of them.
  */
-#include "keeper-fixture.h"
+#include "shards-fixture.h"
 
-#include <errno.h>
-
-#include "grow.h"
 #include "kv.h"
 #include "recover.h"
 #include "shard-put.h"
 #include "shards.h"
-
-#define SHARDS 64u
-#define KEYS   600u
-#define EPOCH  5u
-
-struct world {
-	struct kept k;
-	struct shards *shards;
-	unsigned done;
-};
 
 /* ---- before each CAS of the daemon ----------------------------------------------------------- */
 
@@ -41,166 +28,6 @@ uint64_t __wrap_self_cas(struct pool *pool, uint64_t offset, uint64_t compare, u
 	if (point.act)
 		point.act(offset, compare, value);
 	return __real_self_cas(pool, offset, compare, value);
-}
-
-/* ---- a world --------------------------------------------------------------------------------- */
-
-static struct layout_plan plan_of(const struct pool *pool, uint32_t groups, uint64_t keys)
-{
-	return (struct layout_plan){
-		.pool_bytes = pool->memory.bytes,
-		.keys = keys,
-		.groups = groups,
-		.max_clients = 8,
-		.deadline_ns = 100 * MS,
-		.epoch_ns = 250 * MS,
-		.grace_ns = 500 * MS,
-		.max_value_bytes = 1u << 20,
-		.hash_seed = 7,
-		.incarnation = 1,
-		.boot_id = 1,
-		.shards = SHARDS,
-		.map_bytes = 4096,
-	};
-}
-
-/* The pool of the fixture once more, as one of a cluster. */
-static void open_sized(struct world *w, const char *size, uint32_t groups, uint64_t keys)
-{
-	struct layout_plan plan;
-	struct pool *pool;
-
-	memset(w, 0, sizeof(*w));
-	point.act = NULL;
-	fixture_open_sized(&w->k.f, size, "");
-	pool = w->k.pool = w->k.f.pool;
-	plan = plan_of(pool, groups, keys);
-	keeper_free(pool->keeper);
-	memset(pool->memory.base, 0, pool->memory.bytes);
-	assert_int_equal(layout_format(pool->memory.base, &plan), 0);
-	assert_int_equal(layout_superblock_check((const void *)pool->memory.base,
-						 pool->memory.bytes, &pool->geometry),
-			 0);
-	assert_int_equal(keeper_create(pool, pool->log, &pool->keeper), 0);
-	w->shards = keeper_shards(pool->keeper);
-	assert_non_null(w->shards);
-	w->k.now = clock_now_ns() + 3600000 * MS;
-	keeper_step(pool->keeper, w->k.now);
-	w->k.session = kept_session(&w->k, "");
-}
-
-static void open_world(struct world *w, uint32_t groups, uint64_t keys)
-{
-	open_sized(w, "8M", groups, keys);
-}
-
-static void set_all(struct world *w, enum shard_state state)
-{
-	for (uint32_t i = 0; i < SHARDS; i++)
-		shards_set(w->shards, i, state, EPOCH);
-}
-
-static uint32_t shard_of_number(const struct world *w, unsigned number)
-{
-	char key[16];
-	int n = snprintf(key, sizeof(key), "key%u", number);
-
-	return shard_of(layout_hash_key(key, (size_t)n, w->k.pool->geometry.hash_seed), SHARDS);
-}
-
-/* Puts it, however long the index takes to grow. */
-static void put(struct world *w, unsigned number)
-{
-	for (unsigned tries = 0; kept_put(w->k.session, number, 5, 0) < 0; tries++) {
-		assert_true(tries < 200);
-		kept_pass(&w->k, 50);
-	}
-}
-
-static int put_frozen(struct world *w, unsigned number, char fill)
-{
-	char key[16], value[8];
-	struct shard_put p = {.key = key, .value = value, .value_bytes = 8};
-
-	p.key_bytes = (size_t)snprintf(key, sizeof(key), "key%u", number);
-	memset(value, fill, sizeof(value));
-	p.stamp = (77ull << 32) + number;
-	p.user_flags = number;
-	p.owner = 13;
-	return session_run(w->k.session, shard_put(w->k.session->op, &p));
-}
-
-static void done(void *arg)
-{
-	struct world *w = arg;
-
-	w->done++;
-}
-
-static void run_job(struct world *w, enum shards_job job, const uint32_t *list, unsigned count)
-{
-	unsigned before = w->done;
-
-	assert_int_equal(shards_begin(w->shards, job, list, count, done, w), 0);
-	assert_int_equal(w->done, before);
-	for (unsigned i = 0; w->done == before; i++) {
-		assert_true(i < 1000);
-		kept_pass(&w->k, 5);
-	}
-	assert_int_equal(w->done, before + 1);
-}
-
-static void run_all(struct world *w, enum shards_job job)
-{
-	uint32_t list[SHARDS];
-
-	for (uint32_t i = 0; i < SHARDS; i++)
-		list[i] = i;
-	run_job(w, job, list, SHARDS);
-}
-
-/* Slots of a key, by state; and of all keys, `number` UINT_MAX. */
-struct slots {
-	unsigned states[8];
-	uint64_t where; /* one of them */
-};
-
-static struct slots slots_of(struct world *w, unsigned number)
-{
-	const struct layout_geometry *g = &w->k.pool->geometry;
-	struct slots found = {0};
-	char key[16];
-	int n = snprintf(key, sizeof(key), "key%u", number);
-
-	for (uint32_t page = 0; page < g->npages; page++) {
-		if (layout_page_state(pool_load_page_word(w->k.pool, page)) != LAYOUT_PAGE_INDEX)
-			continue;
-		for (uint32_t i = 0; i < 3 * g->groups * 8; i++) {
-			uint64_t offset = layout_page_offset(g, page) + 8ull * i;
-			uint64_t word = self_load(w->k.pool, offset);
-			const struct layout_block *block;
-
-			if (i % 8 == 0)
-				continue;
-			block = (const void *)(w->k.pool->memory.base + layout_slot_offset(word));
-			if (number != UINT32_MAX && (word == 0 || layout_slot_offset(word) == 0 ||
-						     block->key_length != n ||
-						     memcmp(layout_block_key(block), key, (size_t)n)))
-				continue;
-			found.states[layout_slot_state(word)]++;
-			found.where = offset;
-		}
-	}
-	return found;
-}
-
-static void expect_state(struct world *w, unsigned number, enum layout_slot_state state)
-{
-	struct slots s = slots_of(w, number);
-
-	for (unsigned i = LAYOUT_SLOT_PENDING; i <= LAYOUT_SLOT_FROZEN; i++)
-		if (s.states[i] != (i == (unsigned)state))
-			fail_msg("key%u has %u slots of state %u", number, s.states[i], i);
 }
 
 /* ---- words ----------------------------------------------------------------------------------- */
@@ -371,6 +198,7 @@ static void test_freeze_races(void **state)
 	point.pool = w.k.pool;
 	run_all(&w, SHARDS_FREEZE);
 	assert_true(raced);
+	point.act = NULL;
 	expect_state(&w, 1, LAYOUT_SLOT_EMPTY);
 	kept_close(&w.k);
 }
@@ -456,19 +284,22 @@ static void test_split_keeps_copies(void **state)
 	assert_true(splits(&w) > 4);
 	for (unsigned i = 0; i < KEYS; i++)
 		expect_state(&w, i, LAYOUT_SLOT_FROZEN);
-	/* copied again */
-	for (unsigned i = 0; i < KEYS; i += 3)
-		assert_int_equal(put_frozen(&w, i, 'b'), 0);
-	for (unsigned i = 1; i < KEYS; i += 3) {
-		char key[16];
-		size_t n = (size_t)snprintf(key, sizeof(key), "key%u", i);
+	/* copied again; what was placed before can not be deleted any more, as what is gone can not */
+	for (unsigned i = 0; i < KEYS; i++) {
+		uint64_t word = self_load(w.k.pool, slots_of(&w, i).where), slot, now, replaced;
 
-		assert_int_equal(session_run(w.k.session,
-					     shard_delete(w.k.session->op, key, n)),
-				 0);
-		assert_int_equal(session_run(w.k.session,
-					     shard_delete(w.k.session->op, key, n)),
-				 -TARN_ENOTFOUND);
+		if (i % 3 == 0) {
+			assert_int_equal(put_frozen(&w, i, 'b'), 0);
+			shard_placed(w.k.session->op, &slot, &now, &replaced);
+			assert_true(replaced == word);
+			assert_true(slot == slots_of(&w, i).where);
+			assert_true(now == self_load(w.k.pool, slot));
+			assert_int_equal(delete_placed(&w, word, i), -TARN_ESTAMP);
+		} else if (i % 3 == 1) {
+			assert_int_equal(delete_placed(&w, word, i + 1), -TARN_ESTAMP);
+			assert_int_equal(delete_placed(&w, word, i), 0);
+			assert_int_equal(delete_placed(&w, word, i), -TARN_ENOTFOUND);
+		}
 	}
 	set_all(&w, SHARD_OPEN);
 	run_all(&w, SHARDS_THAW);

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * shard-list.h - what of a shard has been copied: the source's slot words, and those of the copies
+ *
+ * docs/protocol.md section 11, the list of step 2. A slot word names a block, and while it does only one slot has it: so
+ * it says what was copied, wherever a split has moved the slot meanwhile. It may come again much later; then it is
+ * not found here (section 2, the rule for cached words). No locks: one thread.
+ */
+#ifndef TARN_DAEMON_SHARD_LIST_H
+#define TARN_DAEMON_SHARD_LIST_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct shard_entry {
+	uint64_t word;  /* at the source, as committed; 0: none */
+	uint64_t copy;  /* the copy's, at the target */
+	uint64_t hash;  /* of the key, its upper half: a copy's word, too, may come again */
+	uint64_t epoch : 63; /* the source's, known before the slot was read */
+	uint64_t there : 1;  /* the second pass has found it */
+};
+
+struct shard_list {
+	struct shard_entry *entries;
+	uint64_t *replaced; /* copies that the second pass has replaced by another one of their key; a set */
+	uint64_t count, room, replaced_count, replaced_room;
+};
+
+void shard_list_init(struct shard_list *list);
+void shard_list_free(struct shard_list *list);
+/* 0 or -ENOMEM with a text. */
+int shard_list_add(struct shard_list *list, uint64_t word, uint64_t copy, uint64_t hash,
+		   uint64_t epoch);
+/* The word's entry, as long as it can not be another block's by now; NULL. `epoch`: the source's. */
+struct shard_entry *shard_list_find(struct shard_list *list, uint64_t word, uint64_t epoch);
+/* In the second pass: the copy is no longer at the target. 0 or -ENOMEM with a text. */
+int shard_list_replace(struct shard_list *list, uint64_t copy);
+bool shard_list_is_replaced(const struct shard_list *list, uint64_t copy);
+
+#endif
