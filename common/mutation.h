@@ -59,7 +59,8 @@
 #define MUTATION_READYSINCE     169 /* the target is ready for whatever attempt */
 #define MUTATION_NOBOUND        170 /* a client goes on behind the bound of its map (tests/sim/handover-client.c) */
 #define MUTATION_ACKFRESH       171 /* ... and looks whether its map is fresh now, not whether the shard was taken since */
-#define MUTATION_HANDOVER_LAST  171
+#define MUTATION_TAKEBOOT       172 /* who takes a shard does not compare its own boot id */
+#define MUTATION_HANDOVER_LAST  172
 
 /* docs/sync.md; tests/sim/test-sync has to notice these */
 #define MUTATION_SYNC_FIRST       101

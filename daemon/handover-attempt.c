@@ -322,7 +322,7 @@ static bool may_take(const struct handover *h, const struct handover_shard *s, u
 	return false;
 }
 
-/* One transaction; the switch alone, for its condition is nothing to the others. */
+/* One transaction; the switch alone, for its condition is another. */
 static void compose(struct handover *h, uint64_t now_ns, uint64_t *next)
 {
 	const struct handover_attempt *a = &h->attempt;
@@ -330,8 +330,11 @@ static void compose(struct handover *h, uint64_t now_ns, uint64_t *next)
 
 	w->count = 0;
 	w->if_epoch = h->epoch;
-	w->if_member = HANDOVER_NOBODY;
-	w->if_boot_id = 0;
+	/* what an earlier process has asked for must not be done for this one, which may have begun to empty */
+	w->if_member = h->options.self;
+	w->if_boot_id = h->options.boot_id;
+	if (MUTATED(MUTATION_TAKEBOOT))
+		w->if_member = HANDOVER_NOBODY;
 	w->self = h->options.self;
 	for (uint32_t i = 0; i < h->options.shards; i++) {
 		if (h->shards[i].stage == STAGE_RECOVER)
@@ -346,9 +349,7 @@ static void compose(struct handover *h, uint64_t now_ns, uint64_t *next)
 		return;
 	for (uint32_t i = 0; i < a->ask.count; i++)
 		add(h, a->ask.shards[i], HANDOVER_SWITCH);
-	if (MUTATED(MUTATION_NOBOOT))
-		return;
-	w->if_member = a->ask.to;
+	w->if_member = MUTATED(MUTATION_NOBOOT) ? HANDOVER_NOBODY : a->ask.to;
 	w->if_boot_id = a->ask.boot_id;
 }
 
@@ -357,7 +358,7 @@ static bool refused(struct handover *h, uint64_t now_ns)
 {
 	struct handover_attempt *a = &h->attempt;
 
-	if (a->phase != HANDOVER_SWITCHING || h->write.if_member == HANDOVER_NOBODY)
+	if (a->phase != HANDOVER_SWITCHING || h->write.if_member != a->ask.to)
 		return false;
 	if (a->refused_epoch != h->epoch)
 		a->refusals = 0;

@@ -31,6 +31,7 @@ struct handover_shard {
 
 	enum shard_stage stage;
 	bool busy;          /* the job under way is for this stage */
+	bool in_job;      /* it walks over this shard, whatever for */
 	bool take;          /* handover_take() */
 	bool claimed;       /* fixed: ours by a new file, and clients may have the old one */
 	bool taking;        /* CUTTING to READY: to be taken, not handed over */

@@ -326,7 +326,8 @@ static bool cut_step(struct handover *h, uint64_t now_ns, uint64_t *next)
 	for (uint32_t i = 0; i < h->options.shards; i++) {
 		const struct handover_shard *s = &h->shards[i];
 
-		if (!cuts(s->stage))
+		/* a walk that empties it must not go on in an open shard */
+		if (!cuts(s->stage) || (s->in_job && s->stage == STAGE_ENTERING))
 			continue;
 		if (s->mover != HANDOVER_NOBODY && (s->mover != mover || s->number != number) &&
 		    !MUTATED(MUTATION_MOVER)) {
@@ -371,7 +372,7 @@ static int begin_job(struct handover *h, enum handover_job job)
 	h->job_number = h->attempt.ask.number;
 	h->job_runs = true;
 	for (uint32_t i = 0; i < h->job_count; i++)
-		h->shards[h->job_shards[i]].busy = true;
+		h->shards[h->job_shards[i]].busy = h->shards[h->job_shards[i]].in_job = true;
 	return 0;
 }
 
@@ -412,6 +413,7 @@ static void shard_walked(struct handover *h, uint32_t shard)
 {
 	struct handover_shard *s = &h->shards[shard];
 
+	s->in_job = false;
 	/* not of this stage any more, or it came back to it: then it was begun too early */
 	if (!s->busy)
 		return;

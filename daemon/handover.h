@@ -107,6 +107,7 @@ struct handover_ops {
 struct handover_options {
 	uint32_t shards;   /* of the map */
 	uint16_t self;     /* this member's number */
+	uint64_t boot_id;  /* of this process, as in its record */
 	bool cache;        /* nothing is copied */
 	bool fixed;        /* static membership: nothing can be written */
 	uint64_t bound_ns; /* map_bound: how long a client goes on with a map */

@@ -381,6 +381,7 @@ int member_begin(struct member *member)
 	struct handover_options options = {
 		.shards = member->map->shards,
 		.self = member->self.number,
+		.boot_id = member->self.boot_id,
 		.cache = member->map->cache,
 		.fixed = member->fixed,
 		.bound_ns = (uint64_t)config->cluster.map_bound.number,

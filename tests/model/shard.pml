@@ -17,7 +17,7 @@
  *
  * Mutations: M_NOFREEZE (committed slots stay so), M_NOKILL (pending ones stay), M_INSWORD (an insert does not look at the word),
  *  M_INSEARLY (it looks before it is pending), M_MISSWORD (a miss does not look), M_FROZWORD (a get of a frozen slot does not),
- *  M_WORDEPOCH (who looks does not compare the epoch), M_NOGONE (the source does not say GONE), M_NOAGAIN (what has changed since it
+ *  M_WORDEPOCH (who looks does not compare the epoch), M_READYSINCE (the target is ready for whatever attempt), M_NOGONE (the source does not say GONE), M_NOAGAIN (what has changed since it
  *  was copied is not copied again), M_NODEL (what was deleted since is not deleted), M_NOPURGE (what the target has held before
  *  stays), M_PLAIN (copies are committed at once), M_REOPEN (the source opens again without a new epoch), M_NOBOOT (the switch does not
  *  compare the target's boot id), M_NOABORT (a source that comes back opens without a new epoch), M_FORGETS (a source that comes
@@ -33,6 +33,9 @@
 #endif
 #ifndef OPS1
 #define OPS1 1
+#endif
+#ifndef OTHERS
+#define OTHERS 0
 #endif
 #ifndef ATTEMPTS
 #define ATTEMPTS 1
@@ -66,7 +69,7 @@ bool moving = false, bound = false;     /* bound: that of clients that have not 
 byte boot = 0;                          /* boot id of the target's daemon */
 bool conn = false, ready = false, ask = false;  /* the source's connection to the target; it is ready; it is asked to be */
 bool req = false; byte reqep, reqboot;           /* the request for the switch, under way */
-byte crashes = 0;
+byte crashes = 0, others = 0;
 
 /* ghosts */
 byte cur = 1;                           /* the key's value, 0: absent */
@@ -120,6 +123,7 @@ proctype client(byte c; byte ops)
 		if
 		:: n = B; s = 0                 /* of before */
 		:: n = A; s = 1
+		:: owner == A -> n = A; s = since
 		:: owner == B -> n = B; s = since
 		fi;
 		b = slot[n];
@@ -181,7 +185,7 @@ inline mover(w) {
 
 inline thaw() {
 	atomic { slot[A] = (ISFROZ(slot[A]) -> COMM(VAL(slot[A])) : slot[A]) };
-	word[A] = OPEN
+	atomic { word[A] = OPEN; wordep[A] = (owner == A -> since : wordep[A]) }
 }
 
 inline clear() {
@@ -194,7 +198,11 @@ proctype source()
 	byte w, copied, e, i, tries = ATTEMPTS;
 
 end_begin:
-	atomic { owner == A -> moving = true; ep++; e = ep; ready = false; ask = true };
+	atomic { owner == A -> moving = true; ep++; e = since; ask = true;
+#ifndef M_READYSINCE
+		ready = false
+#endif
+	};
 	if
 	:: atomic { ready -> ask = false; i = boot }
 	:: atomic { ask = false; goto quit }
@@ -243,10 +251,13 @@ end_begin:
 	word[A] = GONE;
 #endif
 	MAYEND;
-	atomic { req = true; reqep = e; reqboot = i; w = 0; copied = 0 };
+	w = 0; copied = 0;
+asks:	/* for the newest map, if the attempt still stands in it: others change the map, too */
+	atomic { req = true; reqep = ep; reqboot = i };
 	MAYEND;
 	if
 	:: atomic { owner == B -> goto left }
+	:: atomic { !req && owner == A && since == e && reqep != ep -> goto asks }
 	:: skip                                         /* no answer */
 	fi;
 
@@ -257,7 +268,7 @@ quit:	/* given up, by a newer epoch: which a request that is still under way doe
 #ifdef M_REOPEN
 		:: else -> moving = false
 #else
-		:: else -> moving = false; ep++
+		:: else -> moving = false; ep++; since = ep
 #endif
 		fi };
 	MAYEND;
@@ -282,7 +293,7 @@ ended:	atomic { crashes++; conn = false; ask = false; w = 0; copied = 0;
 #ifdef M_NOABORT
 		:: owner == A -> e = 0
 #else
-		:: owner == A -> moving = false; ep++; e = 0
+		:: owner == A -> moving = false; ep++; since = ep; e = 0
 #endif
 		fi };
 	if
@@ -308,6 +319,7 @@ end:	do
 		:: else
 		fi;
 		reqep = 0; reqboot = 0 }
+	:: atomic { others < OTHERS -> others++; ep++ }         /* of another shard */
 #ifdef TAKE
 	:: atomic { owner == A -> owner = NONE; moving = false; ep++; since = ep; taken = true }
 #endif

@@ -352,6 +352,7 @@ static void start(struct node *n, bool memory)
 		memset(n->frozen, 0, sizeof(n->frozen));
 	}
 	options.self = (uint16_t)(n->place + 1);
+	options.boot_id = n->boot_id;
 	assert_int_equal(handover_create(&options, &ops, n, &n->h), 0);
 }
 
