@@ -3,8 +3,8 @@
  * test-region-control.c - what the calls that make, find, open and unmake regions ask the daemon, and what they make of
  * its answers: each blocking and as its twin, with connections that break, deadlines and cancels
  *
- * The endpoint here answers from a list, and notes if something else is asked. Time passes where the library sleeps or
- * looks at the clock: nobody waits for it, and it does not depend on the machine.
+ * The endpoint (fake-fabric.h) answers from a list, and notes if something else is asked. Time passes where the library
+ * sleeps or looks at the clock: nobody waits for it, and it does not depend on the machine.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,29 +12,22 @@
 #include <stdint.h>
 
 #include <cmocka.h>
-#include <poll.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include "clock.h"
-#include "fixture.h"
+#include "fake-fabric.h"
 #include "tarn/region.h"
-#include "wire.h"
 
 #define MIB     (1ull << 20)
-#define SECOND  1000000000ull
 #define TIME_MS 60000u /* of the session */
 
 void __wrap_clock_sleep_ns(uint64_t ns);
 
-/* ---- an endpoint that answers as it is told -------------------------------------------------- */
-
-enum how { ANSWERS, BREAKS, SILENT };
+/* ---- a daemon that answers as it is told ----------------------------------------------------- */
 
 /* What is asked, and what it gets. */
 struct line {
 	enum wire_region_call call;
-	enum how how;
+	enum fake_answer how;
 	int status;
 	uint64_t id; /* 0: 7 */
 	uint8_t state;
@@ -53,37 +46,20 @@ static struct daemon {
 	unsigned asked[16];
 	unsigned working;             /* so many STATs see it going on, one step each */
 	bool stuck;                   /* they see no step */
-	uint64_t begin_ns, passed_ns; /* the clock of the session */
 	char name[WIRE_REGION_NAME_BYTES];
 } daemon_;
 
-struct fake_ep {
-	struct fabric_endpoint ep;
-	struct fabric_endpoint *memory;
-	int event;
-	bool broken;
-	void *cookie; /* of the RPC under way; NULL: none */
-	int status;   /* -EAGAIN: there is no answer */
-	uint8_t answer[WIRE_REGION_BYTES];
-	uint8_t *reply;
+struct test {
+	struct fake fake;
+	struct fixture pool;
+	struct tarn_session *s;
 };
 
-static struct fake_ep *fake_of(struct fabric_endpoint *ep)
-{
-	return (struct fake_ep *)ep;
-}
+static struct fake *clock_of; /* of the test that runs */
 
 void __wrap_clock_sleep_ns(uint64_t ns)
 {
-	daemon_.passed_ns += ns;
-}
-
-static int fake_post(struct fabric_endpoint *ep, const struct fabric_request *requests,
-		     unsigned count, void *cookie)
-{
-	if (fake_of(ep)->broken)
-		return -TARN_ESESSION;
-	return fabric_post(fake_of(ep)->memory, requests, count, cookie);
+	clock_of->passed_ns += ns;
 }
 
 static struct line line_next(const struct wire_region_request *request)
@@ -107,23 +83,16 @@ static struct line line_next(const struct wire_region_request *request)
 	return line;
 }
 
-static int fake_rpc(struct fabric_endpoint *ep, const void *message, size_t bytes, void *reply,
-		    size_t capacity, void *cookie)
+static enum fake_answer ask(struct fake *f, const void *message, size_t bytes, uint8_t *answer,
+			    uint32_t *ret_bytes)
 {
-	struct fake_ep *e = fake_of(ep);
 	struct wire_region_request request;
 	struct wire_region_reply r;
 	struct line line;
 
-	if (e->broken)
-		return -TARN_ESESSION;
-	assert_null(e->cookie);
-	assert_true(capacity >= WIRE_REGION_BYTES);
+	(void)f;
 	assert_int_equal(wire_region_request_decode(message, bytes, &request), 0);
 	line = line_next(&request);
-	e->cookie = cookie;
-	e->reply = reply;
-	e->status = line.how == SILENT ? -EAGAIN : line.how == BREAKS ? -TARN_ESESSION : 0;
 	r = (struct wire_region_reply){
 		.call = request.call,
 		.state = line.state,
@@ -139,160 +108,32 @@ static int fake_rpc(struct fabric_endpoint *ep, const void *message, size_t byte
 		strcpy(r.name, line.id % 2 ? "odd" : "even");
 		strcpy(daemon_.name, r.name);
 	}
-	wire_region_reply_encode(&r, e->answer);
-	return 0;
+	wire_region_reply_encode(&r, answer);
+	*ret_bytes = WIRE_REGION_BYTES;
+	return line.how;
 }
 
-static void fake_rpc_cancel(struct fabric_endpoint *ep)
+/* There is a daemon, or not. */
+static void away(struct test *t, bool away)
 {
-	fake_of(ep)->cookie = NULL;
-}
-
-static int fake_poll(struct fabric_endpoint *ep, struct fabric_completion *ret_completions,
-		     unsigned max)
-{
-	struct fake_ep *e = fake_of(ep);
-
-	assert_true(max >= 1);
-	if (e->broken)
-		return -TARN_ESESSION;
-	if (!e->cookie || e->status == -EAGAIN)
-		return 0;
-	*ret_completions = (struct fabric_completion){
-		.cookie = e->cookie, .status = e->status, .length = WIRE_REGION_BYTES};
-	e->cookie = NULL;
-	e->broken = e->status < 0;
-	if (e->status == 0)
-		memcpy(e->reply, e->answer, WIRE_REGION_BYTES);
-	return 1;
-}
-
-static int fake_wait(struct fabric_endpoint *ep, uint64_t timeout_ns)
-{
-	if (!fake_of(ep)->cookie || fake_of(ep)->status == -EAGAIN)
-		daemon_.passed_ns += timeout_ns;
-	return 0;
-}
-
-static int fake_check(struct fabric_endpoint *ep)
-{
-	return fake_of(ep)->broken ? -TARN_ESESSION : 0;
-}
-
-static int fake_fd(struct fabric_endpoint *ep)
-{
-	return fake_of(ep)->event;
-}
-
-static uint64_t fake_now(struct fabric_endpoint *ep)
-{
-	(void)ep;
-	return daemon_.begin_ns + (daemon_.passed_ns += 1000);
-}
-
-static int fake_space_add(struct fabric_endpoint *ep, unsigned space,
-			  const struct wire_region *pieces, unsigned count, uint64_t bytes,
-			  bool read_only)
-{
-	(void)ep;
-	(void)pieces;
-	(void)read_only;
-	assert_true(space >= 1 && space <= TARN_REGION_OPEN_MAX && count == 0 && bytes == 4096);
-	return 0;
-}
-
-static void fake_space_remove(struct fabric_endpoint *ep, unsigned space)
-{
-	(void)ep;
-	assert_true(space >= 1 && space <= TARN_REGION_OPEN_MAX);
-}
-
-static bool fake_space_alive(struct fabric_endpoint *ep, unsigned space)
-{
-	(void)ep;
-	(void)space;
-	return true;
-}
-
-static void fake_close(struct fabric_endpoint *ep)
-{
-	struct fake_ep *e = fake_of(ep);
-
-	e->memory->ops->close(e->memory);
-	close(e->event);
-	free(e);
-}
-
-static const struct fabric_ops fake_ops = {
-	.name = "fake",
-	.post = fake_post,
-	.rpc = fake_rpc,
-	.rpc_cancel = fake_rpc_cancel,
-	.space_add = fake_space_add,
-	.space_remove = fake_space_remove,
-	.space_alive = fake_space_alive,
-	.poll = fake_poll,
-	.wait = fake_wait,
-	.check = fake_check,
-	.fd = fake_fd,
-	.now = fake_now,
-	.close = fake_close,
-};
-
-struct test {
-	struct session_connector base; /* first */
-	struct fixture pool;
-	struct tarn_session *s;
-	unsigned connections;
-	bool away; /* there is no daemon */
-};
-
-static int fake_connect(struct session_connector *base, uint64_t timeout_ns,
-			struct session_link *ret_link, enum session_again *ret_again,
-			uint64_t *ret_wait_ns)
-{
-	struct test *t = (struct test *)base;
-	struct fake_ep *e;
-
-	assert_true(timeout_ns > 0);
-	(void)ret_wait_ns;
-	*ret_again = SESSION_LATER;
-	if (t->away)
-		return err_set(-TARN_EUNREACHABLE, "nobody is there");
-	e = calloc(1, sizeof(*e));
-	e->ep = (struct fabric_endpoint){.ops = &fake_ops, .pool_bytes = t->pool.bytes};
-	e->event = eventfd(0, EFD_NONBLOCK);
-	assert_int_equal(fabric_shm_attach(t->pool.base, t->pool.bytes, 0, &e->memory), 0);
-	t->connections++;
-	*ret_link = (struct session_link){
-		.ep = &e->ep, .geometry = t->pool.geometry, .identity = {.client_id = 1}};
-	return 0;
-}
-
-static void fake_free(struct session_connector *base)
-{
-	(void)base;
+	t->fake.fail = away ? UINT32_MAX : 0;
+	t->fake.code = -TARN_EUNREACHABLE;
+	t->fake.again = SESSION_LATER;
 }
 
 static int setup(void **state)
 {
 	struct test *t = calloc(1, sizeof(*t));
 	struct layout_plan plan = fixture_plan(16 * MIB);
-	struct tarn_options options = TARN_OPTIONS_INIT;
-	struct session_link link;
 
 	*state = t;
-	daemon_ = (struct daemon){.name = "a", .begin_ns = clock_now_ns()};
+	daemon_ = (struct daemon){.name = "a"};
+	clock_of = &t->fake;
+	t->fake.begin_ns = clock_now_ns();
+	t->fake.ask = ask;
 	if (fixture_create(&t->pool, &plan) < 0)
 		return -1;
-	t->base = (struct session_connector){.connect = fake_connect, .free = fake_free};
-	options.flags = TARN_NO_THREAD;
-	options.timeout_ms = TIME_MS;
-	options.cache_bytes = 1u << 16;
-	if (session_connect(&t->base, clock_now_ns() + SECOND, &link) < 0 ||
-	    session_create(link.ep, &link.geometry, &link.identity, &options, &t->s) < 0)
-		return -1;
-	t->s->connector = &t->base;
+	t->s = fake_session(&t->fake, &t->pool, 0, TIME_MS);
 	return 0;
 }
 
@@ -321,11 +162,7 @@ static struct tarn_completion wait_one(struct test *t)
 
 static void answers(const struct line *lines, unsigned count)
 {
-	daemon_ = (struct daemon){.name = "a",
-				  .lines = lines,
-				  .count = count,
-				  .begin_ns = daemon_.begin_ns,
-				  .passed_ns = daemon_.passed_ns};
+	daemon_ = (struct daemon){.name = "a", .lines = lines, .count = count};
 }
 
 /* ---- every call, blocking and as its twin ---------------------------------------------------- */
@@ -341,8 +178,8 @@ static const struct scene {
 } scenes[] = {
 	{"stat", STAT, 0, 1, {Q(STAT)}},
 	{"stat of none", STAT, -TARN_ENOREGION, 1, {Q(STAT, .status = -TARN_ENOREGION)}},
-	{"stat, lost", STAT, 0, 2, {Q(STAT, .how = BREAKS), Q(STAT)}},
-	{"stat, no answer", STAT, -TARN_ETIMEOUT, 1, {Q(STAT, .how = SILENT)}},
+	{"stat, lost", STAT, 0, 2, {Q(STAT, .how = FAKE_BREAKS), Q(STAT)}},
+	{"stat, no answer", STAT, -TARN_ETIMEOUT, 1, {Q(STAT, .how = FAKE_SILENT)}},
 	{"list", LIST, 1, 2, {Q(LIST, .id = 3), Q(STAT, .id = 3)}},
 	{"list, at the end", LIST, 0, 1, {Q(LIST, .status = -TARN_ENOREGION)}},
 	{"list, one that goes",
@@ -355,17 +192,17 @@ static const struct scene {
 	 LIST,
 	 1,
 	 3,
-	 {Q(LIST, .id = 3), Q(STAT, .how = BREAKS), Q(STAT, .id = 3)}},
+	 {Q(LIST, .id = 3), Q(STAT, .how = FAKE_BREAKS), Q(STAT, .id = 3)}},
 	{"create", CREATE, 0, 3, {Q(CREATE), Q(STAT, .state = TARN_REGION_CREATING), Q(STAT)}},
 	{"create of what is there", CREATE, -TARN_EEXISTS, 1, {Q(CREATE, .status = -TARN_EEXISTS)}},
-	{"create, no answer", CREATE, -TARN_ETIMEOUT, 1, {Q(CREATE, .how = SILENT)}},
+	{"create, no answer", CREATE, -TARN_ETIMEOUT, 1, {Q(CREATE, .how = FAKE_SILENT)}},
 	/* never asked twice */
-	{"create, lost", CREATE, -TARN_EAMBIGUOUS, 1, {Q(CREATE, .how = BREAKS)}},
+	{"create, lost", CREATE, -TARN_EAMBIGUOUS, 1, {Q(CREATE, .how = FAKE_BREAKS)}},
 	{"create, lost while it is made",
 	 CREATE,
 	 0,
 	 4,
-	 {Q(CREATE), Q(STAT, .state = TARN_REGION_CREATING), Q(STAT, .how = BREAKS), Q(STAT)}},
+	 {Q(CREATE), Q(STAT, .state = TARN_REGION_CREATING), Q(STAT, .how = FAKE_BREAKS), Q(STAT)}},
 	{"create that fails",
 	 CREATE,
 	 -TARN_EPOOLFULL,
@@ -384,12 +221,12 @@ static const struct scene {
 	 {Q(RESIZE), Q(STAT, .state = TARN_REGION_RESIZING, .bytes = 8192), Q(STAT)}},
 	{"resize that fails", RESIZE, -TARN_EPOOLFULL, 2, {Q(RESIZE), Q(STAT, .bytes = 8192)}},
 	{"resize, busy", RESIZE, -TARN_EBUSY, 1, {Q(RESIZE, .status = -TARN_EBUSY)}},
-	{"resize, lost before", RESIZE, 0, 3, {Q(RESIZE, .how = BREAKS), Q(RESIZE), Q(STAT)}},
+	{"resize, lost before", RESIZE, 0, 3, {Q(RESIZE, .how = FAKE_BREAKS), Q(RESIZE), Q(STAT)}},
 	{"resize, lost behind",
 	 RESIZE,
 	 -TARN_EAMBIGUOUS,
 	 2,
-	 {Q(RESIZE, .how = BREAKS), Q(RESIZE, .status = -TARN_EBUSY)}},
+	 {Q(RESIZE, .how = FAKE_BREAKS), Q(RESIZE, .status = -TARN_EBUSY)}},
 	{"destroy",
 	 DESTROY,
 	 0,
@@ -402,33 +239,33 @@ static const struct scene {
 	 DESTROY,
 	 0,
 	 3,
-	 {Q(STAT), Q(DESTROY, .how = BREAKS), Q(STAT, .status = -TARN_ENOREGION)}},
+	 {Q(STAT), Q(DESTROY, .how = FAKE_BREAKS), Q(STAT, .status = -TARN_ENOREGION)}},
 	{"destroy, lost, not done",
 	 DESTROY,
 	 0,
 	 5,
-	 {Q(STAT), Q(DESTROY, .how = BREAKS), Q(STAT), Q(DESTROY),
+	 {Q(STAT), Q(DESTROY, .how = FAKE_BREAKS), Q(STAT), Q(DESTROY),
 	  Q(STAT, .status = -TARN_ENOREGION)}},
 	{"destroy, lost, and made anew by another one",
 	 DESTROY,
 	 0,
 	 3,
-	 {Q(STAT, .id = 7), Q(DESTROY, .how = BREAKS), Q(STAT, .id = 8)}},
+	 {Q(STAT, .id = 7), Q(DESTROY, .how = FAKE_BREAKS), Q(STAT, .id = 8)}},
 	{"destroy, lost, under way",
 	 DESTROY,
 	 0,
 	 4,
-	 {Q(STAT), Q(DESTROY, .how = BREAKS), Q(STAT, .state = TARN_REGION_DESTROYING),
+	 {Q(STAT), Q(DESTROY, .how = FAKE_BREAKS), Q(STAT, .state = TARN_REGION_DESTROYING),
 	  Q(STAT, .status = -TARN_ENOREGION)}},
 	{"open", OPEN, 0, 1, {Q(OPEN)}},
 	{"open of none", OPEN, -TARN_ENOREGION, 1, {Q(OPEN, .status = -TARN_ENOREGION)}},
 	{"open, not ready", OPEN, 0, 2, {Q(OPEN, .status = -TARN_EBUSY), Q(OPEN)}},
-	{"open, lost", OPEN, 0, 2, {Q(OPEN, .how = BREAKS), Q(OPEN)}},
+	{"open, lost", OPEN, 0, 2, {Q(OPEN, .how = FAKE_BREAKS), Q(OPEN)}},
 	{"open, lost half way",
 	 OPEN,
 	 0,
 	 3,
-	 {Q(OPEN, .id = 7, .pieces = 1), Q(MEMORY, .how = BREAKS), Q(OPEN, .id = 8)}},
+	 {Q(OPEN, .id = 7, .pieces = 1), Q(MEMORY, .how = FAKE_BREAKS), Q(OPEN, .id = 8)}},
 	/* what the daemon has opened is closed */
 	{"open, refused half way",
 	 OPEN,
@@ -567,12 +404,12 @@ static void test_no_progress(void **state)
 /* It is not connected in time: with nothing asked, and with what has been begun. */
 static void test_away(void **state)
 {
-	static const struct line lines[] = {Q(CREATE), Q(STAT, .how = BREAKS)};
+	static const struct line lines[] = {Q(CREATE), Q(STAT, .how = FAKE_BREAKS)};
 	struct tarn_async async = TARN_ASYNC_INIT;
 	struct test *t = *state;
 	struct found f = {.info = {.size = sizeof(f.info)}};
 
-	t->away = true;
+	away(t, true);
 	async.timeout_ms = 200;
 	answers(lines, 2);
 	assert_int_equal(call_async(t, CREATE, &f, &async, NULL), 0);
@@ -581,7 +418,7 @@ static void test_away(void **state)
 	assert_int_equal(wait_one(t).status, -TARN_ESESSION);
 	assert_int_equal(daemon_.next, 2);
 	assert_true(LIST_EMPTY(&t->s->regions));
-	t->away = false;
+	away(t, false);
 }
 
 /* ---- cancel ---------------------------------------------------------------------------------- */
@@ -607,11 +444,11 @@ static int cancelled_at(struct test *t, enum what what, const struct line *lines
 
 static void test_cancel(void **state)
 {
-	static const struct line stat[] = {Q(STAT, .how = SILENT)},
-				 create[] = {Q(CREATE, .how = SILENT)},
-				 look[] = {Q(CREATE), Q(STAT, .how = SILENT)},
+	static const struct line stat[] = {Q(STAT, .how = FAKE_SILENT)},
+				 create[] = {Q(CREATE, .how = FAKE_SILENT)},
+				 look[] = {Q(CREATE), Q(STAT, .how = FAKE_SILENT)},
 				 pause[] = {Q(CREATE), Q(STAT, .state = TARN_REGION_CREATING)},
-				 open[] = {Q(OPEN, .how = SILENT)},
+				 open[] = {Q(OPEN, .how = FAKE_SILENT)},
 				 busy[] = {Q(OPEN, .status = -TARN_EBUSY),
 					   Q(OPEN, .status = -TARN_EBUSY)};
 	struct test *t = *state;
@@ -634,7 +471,7 @@ static void test_cancel(void **state)
 /* Cancelled again while the daemon is told to close it, which waits behind another question: it is told all the same. */
 static void test_cancel_twice(void **state)
 {
-	static const struct line lines[] = {Q(OPEN, .how = SILENT), Q(STAT, .how = SILENT)};
+	static const struct line lines[] = {Q(OPEN, .how = FAKE_SILENT), Q(STAT, .how = FAKE_SILENT)};
 	struct found f = {.info = {.size = sizeof(f.info)}}, g = f;
 	struct test *t = *state;
 	uint64_t op, other;
@@ -661,7 +498,7 @@ static void test_cancel_twice(void **state)
 /* Behind another question it has not been asked for yet. */
 static void test_cancel_queued(void **state)
 {
-	static const struct line lines[] = {Q(STAT, .how = SILENT)};
+	static const struct line lines[] = {Q(STAT, .how = FAKE_SILENT)};
 	struct found f = {.info = {.size = sizeof(f.info)}}, g = f;
 	struct test *t = *state;
 	uint64_t first, op;
@@ -701,7 +538,7 @@ static struct tarn_region *open_one(struct test *t)
 static void test_close(void **state)
 {
 	static const struct line ways[] = {Q(CLOSE), Q(CLOSE, .status = -TARN_ENOREGION),
-					   Q(CLOSE, .how = BREAKS), Q(CLOSE, .how = SILENT)};
+					   Q(CLOSE, .how = FAKE_BREAKS), Q(CLOSE, .how = FAKE_SILENT)};
 	struct test *t = *state;
 	uint64_t op, word;
 
@@ -743,12 +580,13 @@ static void test_close_refused(void **state)
 	while (count == 0)
 		assert_true(tarn_session_poll(t->s, &c, 1, &count) >= 0);
 	assert_int_equal(tarn_region_bytes(region), 4096);
-	t->away = t->s->lost = true;
+	away(t, true);
+	t->s->lost = true;
 	assert_int_equal(tarn_region_close_async(region, NULL, NULL), 0);
 	assert_int_equal(tarn_session_poll(t->s, &c, 1, &count), 1);
 	assert_int_equal(c.status, 0);
 	assert_true(LIST_EMPTY(&t->s->regions));
-	t->away = false;
+	away(t, false);
 	/* with the session, before it is picked up */
 	region = open_one(t);
 	assert_int_equal(tarn_region_close_async(region, NULL, NULL), 0);
