@@ -337,6 +337,16 @@ static int part_open(struct batch *b)
 	return ret;
 }
 
+/* What is near needs no turns beside the others. */
+static void part_near(struct batch *b)
+{
+	if (b->fill != get_fill || !near_may(b->session))
+		return;
+	b->done = get_done;
+	if (near_mget(b->session, b->items, b->count) == 0)
+		b->begun = b->ended = b->count;
+}
+
 /* A turn of each. Returns how many have not ended, and one of those. */
 static unsigned turn_all(struct batch *all, unsigned count, bool *ret_moved, struct batch **ret_one)
 {
@@ -372,6 +382,8 @@ int batch_run(enum batch_kind kind, struct batch_part *parts, unsigned count)
 		ret = part_open(&all[opened]);
 		opened += ret == 0;
 	}
+	for (unsigned i = 0; ret == 0 && i < count; i++)
+		part_near(&all[i]);
 	while (ret == 0 && (left = turn_all(all, count, &moved, &one)) > 0)
 		if (!moved)
 			engine_sleep(one->session->engine,
