@@ -93,10 +93,13 @@ static int attempt(struct call *call, int (*run)(struct tarn_session *member, vo
 	ret = cluster_route(call->cluster, call->shard, &call->route);
 	if (ret < 0)
 		return ret;
-	ret = cluster_node_session(call->session, call->route.place,
-				   call->limit_ns ? call->limit_ns
-						  : clock_now_ns() + call->session->timeout_ns,
-				   &member);
+	/* with a connection that stands no clock is looked at: that would be a part of a near get's time that counts */
+	member = cluster_node_standing(call->cluster, call->route.place);
+	if (__builtin_expect(!member, 0))
+		ret = cluster_node_session(call->session, call->route.place,
+					   call->limit_ns ? call->limit_ns
+							  : clock_now_ns() + call->session->timeout_ns,
+					   &member);
 	if (ret < 0)
 		return ret;
 	member->timeout_ns = call->session->timeout_ns;

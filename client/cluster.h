@@ -101,6 +101,13 @@ bool cluster_newer(struct tarn_session *session, uint64_t limit_ns, bool connect
 /* The session with the member in this place of the map, connected as far as is known; one try. Negative code with a text. */
 int cluster_node_session(struct tarn_session *session, uint32_t place, uint64_t limit_ns,
 			 struct tarn_session **ret_session);
+/* The same, if it is connected as far as is known; else NULL. */
+static inline struct tarn_session *cluster_node_standing(const struct cluster *c, uint32_t place)
+{
+	struct tarn_session *session = c->nodes[place].session;
+
+	return session && !session->lost ? session : NULL;
+}
 static inline const struct cluster_member *cluster_member(const struct cluster *c, uint32_t place)
 {
 	return &c->map->members[place];
