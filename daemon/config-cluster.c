@@ -274,3 +274,23 @@ void config_cluster_check(const struct config *config, struct config_errors *err
 		wrong(config, errors, &cluster->map,
 		      "map: is missing: add a line as `map = /etc/tarn/map.json`, or choose membership = etcd");
 }
+
+/* A password in the clear. */
+void config_cluster_notices(const struct config *config, struct config_errors *notices)
+{
+	const struct config_cluster *cluster = &config->cluster;
+	struct config_endpoint endpoint;
+
+	if (!cluster->line || !cluster->etcd_user.text[0])
+		return;
+	for (size_t i = 0; config_endpoint(cluster, i, &endpoint) == 0; i++) {
+		if (endpoint.tls || strncmp(endpoint.host, "127.", 4) == 0 || strcmp(endpoint.host, "::1") == 0 ||
+		    strcmp(endpoint.host, "localhost") == 0)
+			continue;
+		config_error(notices,
+			     "%s:%u: [cluster] etcd_endpoints: the password of etcd_user goes to %s as it is: use https:// "
+			     "and etcd_ca",
+			     config->file, cluster->etcd_endpoints.line, endpoint.host);
+		return;
+	}
+}

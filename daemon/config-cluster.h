@@ -30,5 +30,7 @@ const struct config_pool *config_cluster_pool(const struct config *config);
 
 /* For config-check.c: all that can be wrong between the keys of [cluster]. */
 void config_cluster_check(const struct config *config, struct config_errors *errors);
+/* For config-env.c: what is allowed but perhaps not meant. */
+void config_cluster_notices(const struct config *config, struct config_errors *notices);
 
 #endif

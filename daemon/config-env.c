@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "auth.h"
-#include "config.h"
+#include "config-cluster.h"
 #include "err.h"
 #include "http.h"
 #include "listen.h"
@@ -209,6 +209,7 @@ void config_notices(const struct config *config, struct config_errors *notices)
 {
 	size_t sockets = 0;
 
+	config_cluster_notices(config, notices);
 	for (size_t i = 0; i < config->listen_count; i++) {
 		const struct config_listen *listen = &config->listens[i];
 		size_t offered = 0;

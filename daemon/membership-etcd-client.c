@@ -43,7 +43,8 @@ struct etcd_call {
 	struct etcd_link *at; /* NULL: not begun, it waits for the token */
 	struct event *deadline, *turn;
 	char *path, *body;
-	bool fresh, ended, streaming, done_soon, no_token;
+	bool fresh, ended, streaming, used_up, no_token;
+	size_t streamed; /* bytes */
 	int status;
 	struct evbuffer *answer;
 	char error[256];
@@ -294,7 +295,10 @@ static void on_error(enum evhttp_request_error error, void *arg)
 	case EVREQ_HTTP_REQUEST_CANCEL:
 		break;
 	case EVREQ_HTTP_DATA_TOO_LONG:
-		call_fail(call, "the answer is too long");
+		/* a stream that has told much: it is asked for again, nothing is wrong */
+		call->used_up = call->streaming && call->streamed > ETCD_ANSWER_MAX / 2;
+		if (!call->used_up)
+			call_fail(call, "the answer is too long");
 		break;
 	}
 }
@@ -305,7 +309,9 @@ static void on_answer(struct evhttp_request *request, void *arg)
 
 	call->ended = true;
 	call->status = request ? evhttp_request_get_response_code(request) : 0;
-	if (call->status)
+	if (call->used_up)
+		call->status = 200;
+	else if (call->status)
 		evbuffer_add_buffer(call->answer, evhttp_request_get_input_buffer(request));
 	else
 		call_fail(call, "no connection: is etcd there, and is it the right address?");
@@ -315,8 +321,10 @@ static void on_answer(struct evhttp_request *request, void *arg)
 static void on_chunk(struct evhttp_request *request, void *arg)
 {
 	struct etcd_call *call = arg;
+	struct evbuffer *more = evhttp_request_get_input_buffer(request);
 
-	evbuffer_add_buffer(call->answer, evhttp_request_get_input_buffer(request));
+	call->streamed += evbuffer_get_length(more);
+	evbuffer_add_buffer(call->answer, more);
 	turn_soon(call);
 }
 

@@ -310,6 +310,8 @@ void etcd_lease_records(struct etcd *etcd)
 	struct etcd_lease *lease = &etcd->lease;
 	const struct etcd_member *mine = etcd_member_find(etcd, etcd->self.name);
 
+	if (!mine && lease->step == ETCD_LEASE_GRANTED)
+		step_soon(etcd); /* whoever had the name is gone */
 	/* what is known of records may be from before ours */
 	if (lease->step < ETCD_LEASE_RECORDED ||
 	    (etcd->listed_revision < lease->record_revision && etcd->watch_from <= lease->record_revision))

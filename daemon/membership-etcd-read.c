@@ -327,13 +327,14 @@ static void answered(struct etcd *etcd, const struct etcd_answer *answer)
 
 	etcd->read_failures = 0;
 	/* the next one, unless one of those who are told now wants it earlier */
-	read_after(etcd, etcd_timeval(elapsed < each ? each - elapsed : 1));
+	read_after(etcd, etcd_timeval(etcd->read_again || elapsed >= each ? 1 : each - elapsed));
 	if (whole && answer->revision >= etcd->listed_revision) {
-		etcd->all_next = false;
+		etcd->all_next = etcd->read_again;
 		etcd->listed_revision = answer->revision;
 		if (!etcd->watch_from || etcd->watch_from <= answer->revision)
 			etcd->watch_from = answer->revision + 1;
 	}
+	etcd->read_again = false;
 	map_confirm(etcd, kv_find(answer, etcd->map_key), sent_ns, whole);
 	if (!whole)
 		return;
@@ -382,10 +383,10 @@ static void on_read_timer(evutil_socket_t fd, short what, void *arg)
 
 void etcd_read_now(struct etcd *etcd)
 {
-	etcd_call_cancel(etcd->read);
-	etcd->read = NULL;
 	etcd->all_next = true;
-	event_active(etcd->read_timer, EV_TIMEOUT, 0);
+	etcd->read_again = etcd->read != NULL; /* what is under way may have been sent too early */
+	if (!etcd->read)
+		event_active(etcd->read_timer, EV_TIMEOUT, 0);
 }
 
 /* ---- all of it ---- */

@@ -55,7 +55,7 @@ unsigned int etcd_limit_ms(const struct etcd *etcd)
 
 	if (ns < ETCD_SECOND_NS / 2)
 		ns = ETCD_SECOND_NS / 2;
-	return (unsigned int)((ns > 3 * ETCD_SECOND_NS ? 3 * ETCD_SECOND_NS : ns) / 1000000);
+	return (unsigned int)((ns > 10 * ETCD_SECOND_NS ? 10 * ETCD_SECOND_NS : ns) / 1000000);
 }
 
 /* ---- answers ---- */

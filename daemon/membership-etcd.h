@@ -85,6 +85,7 @@ struct etcd {
 	struct etcd_call *read;
 	bool read_all;          /* the one under way asks for everything */
 	bool all_next;          /* the next one is to */
+	bool read_again;        /* at once */
 	uint64_t read_sent_ns;
 	unsigned int reads, read_failures;
 	struct event *read_timer;

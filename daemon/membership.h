@@ -3,8 +3,9 @@
  * membership.h - which members a cluster has, and its map: the one interface to whoever keeps them (docs/protocol.md,
  * section 11)
  *
- * Main thread alone, in the daemon's loop; nothing here blocks but for reading local files in _create() and _reload(). Nobody is
- * told anything from within a call of this interface: events come from the loop.
+ * Main thread alone, in the daemon's loop; nothing here blocks but for reading local files in _create() and _reload(), and _free() for
+ * half a second at most. Nobody is told anything from within a call of this interface: events come from the loop. All calls but _free()
+ * are allowed in them.
  *
  *	static	membership-static.c: a file; nobody has a lease, nothing can be written
  *	etcd	membership-etcd.c
@@ -90,7 +91,7 @@ struct membership_state {
 int membership_create(const struct config_cluster *config, struct event_base *base, const struct membership_record *self,
 		      const struct membership_events *events, void *arg, const struct log *log,
 		      struct membership **ret_membership);
-/* Gives the lease back, without waiting for an answer. NULL is fine. */
+/* Gives the lease back, so that others know at once, and waits for that, but not for long. NULL is fine. */
 void membership_free(struct membership *membership);
 
 /*

@@ -139,6 +139,23 @@ static void test_wrong(void **state)
 	}
 }
 
+static void test_notices(void **state)
+{
+	struct config *config = good(ETCD "etcd_endpoints = http://127.0.0.1, https://e\netcd_user = u\netcd_password_file = /p\n");
+	struct config_errors notices = {0};
+
+	(void)state;
+	config_cluster_notices(config, &notices);
+	assert_int_equal(notices.count, 0);
+	config_free(config);
+	config = good(ONE "etcd_user = u\netcd_password_file = /p\n");
+	config_cluster_notices(config, &notices);
+	assert_int_equal(notices.count, 1);
+	assert_non_null(strstr(notices.texts[0], "t.conf:9: [cluster] etcd_endpoints: the password of etcd_user goes to e"));
+	config_errors_free(&notices);
+	config_free(config);
+}
+
 /* Merges `text` into what runs, and says what became of it. */
 static struct config *merged(const char *running_text, const char *text, struct config_changes *ret_changes)
 {
@@ -187,6 +204,7 @@ int main(void)
 		cmocka_unit_test(test_static),
 		cmocka_unit_test(test_endpoints),
 		cmocka_unit_test(test_wrong),
+		cmocka_unit_test(test_notices),
 		cmocka_unit_test(test_reload),
 	};
 
