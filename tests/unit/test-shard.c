@@ -411,6 +411,23 @@ static void test_insert_killed(void **state)
 	assert_true(fixture_slot(&c->f, "key", 3) == 0);
 }
 
+static void close_shards(struct cluster *c)
+{
+	set_all(c, SHARD_GONE, SINCE);
+}
+
+/* The shard goes just behind the pending slot, and nobody has seen that: the word is read behind it. */
+static void test_insert_looks_behind(void **state)
+{
+	struct cluster *c = *state;
+
+	assert_int_equal(put(c, "warm", "up"), 0);
+	watch(c, FABRIC_CAS, false, close_shards);
+	assert_int_equal(put(c, "key", "value"), -TARN_EMOVED);
+	expect_no_pending(c);
+	assert_true(fixture_slot(&c->f, "key", 3) == 0);
+}
+
 static void freeze_counter(struct cluster *c)
 {
 	freeze(c, "n");
@@ -571,6 +588,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_closing_for_long, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_incoming, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_insert_killed, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_insert_looks_behind, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_counter, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_batch, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_scan, setup, teardown),
