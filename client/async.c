@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "arguments.h"
+#include "cluster.h"
 #include "engine.h"
 #include "err.h"
 #include "scan-internal.h"
@@ -82,6 +83,9 @@ int async_begin(struct tarn_session *s, const struct op *asked, const struct tar
 	struct tarn_async known;
 	int ret = check_async(async, &known);
 
+	/* a walk or a region of one there is none */
+	if (ret == 0 && s && s->cluster && (asked->key || asked->kind == TARN_OP_PING))
+		return cluster_async_begin(s, asked, &known, ret_op);
 	if (ret == 0)
 		ret = session_hold(s);
 	if (ret < 0)
@@ -229,6 +233,8 @@ TARN_API int tarn_session_poll(struct tarn_session *session,
 	if (!session || (!ret_completions && max))
 		return err_set(-EINVAL, "session must not be NULL, nor a list with room for %zu",
 			       max);
+	if (session->cluster)
+		return cluster_poll(session, ret_completions, max, ret_count);
 	ret = session_hold(session);
 	if (ret < 0)
 		return ret;
@@ -287,6 +293,8 @@ TARN_API int tarn_session_wait(struct tarn_session *session, uint32_t timeout_ms
 	if (!session || timeout_ms > TIMEOUT_MAX_MS)
 		return err_set(-EINVAL, "timeout_ms is %u: must be up to %u, of a session",
 			       timeout_ms, TIMEOUT_MAX_MS);
+	if (session->cluster)
+		return cluster_wait(session, timeout_ms);
 	ret = session_hold(session);
 	if (ret < 0)
 		return ret;
@@ -305,8 +313,11 @@ TARN_API int tarn_session_wait(struct tarn_session *session, uint32_t timeout_ms
 TARN_API int tarn_cancel(struct tarn_session *session, uint64_t op)
 {
 	struct op *found;
-	int ret = session_hold(session);
+	int ret;
 
+	if (session && session->cluster)
+		return cluster_cancel(session, op);
+	ret = session_hold(session);
 	if (ret < 0)
 		return ret;
 	found = session->engine ? engine_op_find(session->engine, op) : NULL;

@@ -50,6 +50,7 @@ void cluster_look_after(struct tarn_session *s, uint64_t *budget_ns)
 	for (uint32_t i = 0; i < c->map->member_count; i++)
 		if (c->nodes[i].session)
 			housekeeping_visit(c->nodes[i].session, budget_ns);
+	cluster_async_turn(c);
 	/* who answers does so at once */
 	ask(s, *budget_ns > SESSION_TRY_NS / 4 ? *budget_ns : SESSION_TRY_NS / 4);
 }

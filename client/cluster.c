@@ -40,7 +40,6 @@ static void node_close(struct cluster *c, struct cluster_node *node)
 	if (!node->session)
 		return;
 	stats_add(&c->gone, &node->session->stats);
-	node->session->since = NULL;
 	tarn_session_close(node->session);
 	node->session = NULL;
 }
@@ -470,6 +469,7 @@ void cluster_close(struct tarn_session *s)
 
 	strcpy(text, err_text());
 	nodes_free(c, c->nodes, c->map ? c->map->member_count : 0);
+	cluster_async_free(c);
 	cluster_map_free(c->map);
 	c->source->free(c->source);
 	free(c);

@@ -64,6 +64,7 @@ struct cluster {
 	uint64_t asked_ns; /* housekeeping's last question, on the session's clock */
 	uint32_t asked;    /* the node that has answered last */
 	char wrong[200];   /* what was not right with a member, of the last round of questions; "": nothing */
+	struct cluster_async *async; /* NULL: there were no asynchronous calls */
 	struct tarn_session_stats gone; /* of sessions with members that are no more */
 };
 
@@ -145,6 +146,18 @@ int cluster_call(struct tarn_session *session, enum cluster_kind kind, const voi
 int cluster_mget(struct tarn_session *session, struct tarn_mget *items, size_t count);
 int cluster_mput(struct tarn_session *session, struct tarn_mput *items, size_t count);
 int cluster_mdelete(struct tarn_session *session, struct tarn_mdelete *items, size_t count);
+/* cluster-async.c. `asked`: as for async_begin(); a scan, or about a region, it is not. */
+struct op;
+int cluster_async_begin(struct tarn_session *session, const struct op *asked,
+			const struct tarn_async *async, uint64_t *ret_op);
+int cluster_poll(struct tarn_session *session, struct tarn_completion *list, size_t max,
+		 size_t *ret_count);
+int cluster_wait(struct tarn_session *session, uint32_t timeout_ms);
+int cluster_cancel(struct tarn_session *session, uint64_t id);
+/* What is under way goes on. True: something has moved. With the session held. */
+bool cluster_async_turn(struct cluster *cluster);
+/* The sessions with members are closed. */
+void cluster_async_free(struct cluster *cluster);
 /* cluster-session.c */
 int cluster_process(struct tarn_session *session);
 int cluster_set_timeout(struct tarn_session *session, uint32_t timeout_ms);

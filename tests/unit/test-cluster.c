@@ -842,27 +842,271 @@ static void test_members_change(void **state)
 	finish(&w, s);
 }
 
+/* ---- asynchronous calls ---------------------------------------------------------------------- */
+
+struct async_of {
+	struct tarn_session *s;
+	char keys[KEYS][32], values[KEYS][32];
+	uint64_t ops[KEYS];
+	int status[KEYS];
+	unsigned ended, called;
+};
+
+static struct async_of *async_make(struct tarn_session *s)
+{
+	struct async_of *a = calloc(1, sizeof(*a));
+
+	a->s = s;
+	for (unsigned i = 0; i < KEYS; i++)
+		name_key(a->keys[i], i);
+	return a;
+}
+
+static void async_put(struct async_of *a, unsigned i)
+{
+	struct tarn_async async = TARN_ASYNC_INIT;
+
+	async.cookie = &a->status[i];
+	a->status[i] = 77;
+	assert_int_equal(tarn_put_async(a->s, a->keys[i], strlen(a->keys[i]), a->keys[i],
+					strlen(a->keys[i]), NULL, &async, &a->ops[i]),
+			 0);
+}
+
+static void async_get(struct async_of *a, unsigned i)
+{
+	struct tarn_async async = TARN_ASYNC_INIT;
+
+	async.cookie = &a->status[i];
+	a->status[i] = 77;
+	memset(a->values[i], 0, sizeof(a->values[i]));
+	assert_int_equal(tarn_get_async(a->s, a->keys[i], strlen(a->keys[i]), a->values[i],
+					sizeof(a->values[i]), &async, &a->ops[i]),
+			 0);
+}
+
+/* Until all have been picked up. */
+static void async_all(struct async_of *a)
+{
+	struct tarn_completion list[16];
+	size_t count;
+	int ret;
+
+	while ((ret = tarn_session_wait(a->s, 1000)) >= 0) {
+		assert_true(tarn_session_poll(a->s, list, 16, &count) >= 0);
+		for (size_t n = 0; n < count; n++) {
+			size_t i = (size_t)((int *)list[n].cookie - a->status);
+
+			assert_true(i < KEYS);
+			assert_int_equal(a->status[i], 77);
+			assert_int_equal(list[n].op, a->ops[i]);
+			a->status[i] = list[n].status;
+			if (list[n].kind == TARN_OP_PUT && list[n].status == 0)
+				assert_true(list[n].stamp != 0);
+			if (list[n].kind == TARN_OP_GET && list[n].status == 0)
+				assert_int_equal(list[n].item.value_bytes, strlen(a->keys[i]));
+			a->ended++;
+		}
+	}
+	assert_int_equal(ret, -TARN_EENDED);
+}
+
+static void test_async(void **state)
+{
+	struct tarn_session *s;
+	struct async_of *a;
+	struct world w;
+	uint32_t moved;
+
+	(void)state;
+	s = start(&w, false);
+	a = async_make(s);
+	assert_int_equal(tarn_session_wait(s, 0), -TARN_EENDED);
+	for (unsigned i = 0; i < KEYS; i++)
+		async_put(a, i);
+	async_all(a);
+	assert_int_equal(a->ended, KEYS);
+	for (unsigned i = 0; i < KEYS; i++) {
+		assert_int_equal(a->status[i], 0);
+		assert_true(is_at(&w, w.map->owners[shard_of_key(&w, i)], i));
+	}
+	/* a shard goes on, with nothing in it */
+	moved = shard_of_key(&w, 3);
+	for (unsigned i = 0; i < KEYS; i++)
+		if (shard_of_key(&w, i) == moved)
+			forget(&w, w.map->owners[moved], i);
+	give(&w, moved, (w.map->owners[moved] + 1u) % NODES);
+	for (unsigned i = 0; i < KEYS; i++)
+		async_get(a, i);
+	async_all(a);
+	for (unsigned i = 0; i < KEYS; i++) {
+		bool there = shard_of_key(&w, i) != moved;
+
+		assert_int_equal(a->status[i], there ? 0 : -TARN_ENOTFOUND);
+		if (there)
+			assert_string_equal(a->values[i], a->keys[i]);
+	}
+	give(&w, moved, (w.map->owners[moved] + 1u) % NODES);
+	async_put(a, 3);
+	/* a blocking call besides */
+	assert_int_equal(put_key(s, 5), 0);
+	async_all(a);
+	assert_int_equal(a->status[3], 0);
+	assert_true(is_at(&w, w.map->owners[moved], 3));
+	finish(&w, s);
+	free(a);
+}
+
+static void count_call(void *cookie, const struct tarn_completion *completion)
+{
+	struct async_of *a = cookie;
+
+	a->called++;
+	a->ended += completion->status == 0;
+}
+
+static void test_async_rest(void **state)
+{
+	struct tarn_async async = TARN_ASYNC_INIT;
+	struct tarn_session *s;
+	struct async_of *a;
+	struct world w;
+	uint64_t op;
+
+	(void)state;
+	s = start(&w, false);
+	a = async_make(s);
+	async.cookie = a;
+	async.done = count_call;
+	assert_int_equal(tarn_add_async(s, "n", 1, 4, &async, NULL), 0);
+	assert_int_equal(tarn_exists_async(s, "none", 4, &async, NULL), 0);
+	while (tarn_session_wait(s, 1000) >= 0)
+		assert_true(tarn_session_poll(s, NULL, 0, NULL) >= 0);
+	assert_int_equal(a->called, 2);
+	assert_int_equal(a->ended, 1);
+	assert_int_equal(tarn_delete_async(s, "n", 1, &async, &op), 0);
+	while (tarn_session_wait(s, 1000) >= 0)
+		assert_true(tarn_session_poll(s, NULL, 0, NULL) >= 0);
+	assert_int_equal(a->ended, 2);
+	assert_int_equal(tarn_cancel(s, op), -TARN_EENDED);
+	assert_int_equal(tarn_exists(s, "n", 1, NULL), -TARN_ENOTFOUND);
+	/* as many as there may be */
+	async.done = NULL;
+	for (unsigned i = 0; i < TARN_ASYNC_MAX; i++)
+		assert_int_equal(tarn_exists_async(s, "none", 4, &async, NULL), 0);
+	assert_int_equal(tarn_exists_async(s, "none", 4, &async, NULL), -TARN_EBUSY);
+	/* the end, with all that under way */
+	finish(&w, s);
+	free(a);
+}
+
+/* The same rules as for blocking calls. */
+static void test_async_late(void **state)
+{
+	for (unsigned how = 1; how <= 3; how++) {
+		struct tarn_session *s;
+		struct async_of *a;
+		struct world w;
+		uint32_t shard;
+
+		(void)state;
+		s = start(&w, true);
+		a = async_make(s);
+		assert_int_equal(put_key(s, 1), 0);
+		assert_int_equal(tarn_session_set_timeout(s, 100), 0);
+		shard = shard_of_key(&w, 1);
+		w.looks = 0;
+		w.leap_after = 2;
+		w.leap = BOUND;
+		w.silent = how == 1;
+		if (how == 3) {
+			w.map->epoch++;
+			w.map->owners[shard] = (uint16_t)((w.map->owners[shard] + 1) % NODES);
+			w.map->since[shard] = w.map->taken[shard] = w.map->epoch;
+		}
+		async_put(a, 1);
+		async_all(a);
+		assert_int_equal(a->status[1], how == 2 ? 0 : -TARN_EAMBIGUOUS);
+		finish(&w, s);
+		free(a);
+	}
+}
+
+static void test_async_absent(void **state)
+{
+	struct tarn_session *s;
+	struct async_of *a;
+	struct world w;
+	unsigned i, other;
+
+	(void)state;
+	s = start(&w, false);
+	a = async_make(s);
+	i = key_of(&w, 2);
+	other = key_of(&w, 0);
+	w.nodes[2].away = true;
+	async_put(a, i);
+	async_put(a, other);
+	/* nobody waits for it longer than for the other one */
+	while (a->status[other] == 77) {
+		struct tarn_completion completion;
+		size_t count;
+
+		assert_int_equal(tarn_session_wait(s, 1000), 1);
+		assert_true(tarn_session_poll(s, &completion, 1, &count) >= 0);
+		assert_int_equal(count, 1);
+		*(int *)completion.cookie = completion.status;
+	}
+	assert_int_equal(a->status[other], 0);
+	assert_int_equal(a->status[i], 77);
+	assert_int_equal(tarn_cancel(s, a->ops[i]), 0);
+	async_all(a);
+	assert_int_equal(a->status[i], -TARN_ECANCELED);
+	async_put(a, i);
+	assert_int_equal(tarn_session_wait(s, 20), 0);
+	w.nodes[2].away = false;
+	async_all(a);
+	assert_int_equal(a->status[i], 0);
+	/* down by the map */
+	w.nodes[1].away = true;
+	if (s->cluster->nodes[1].session)
+		session_lose(s->cluster->nodes[1].session);
+	w.map->epoch++;
+	w.map->members[1].state = CLUSTER_DOWN;
+	i = key_of(&w, 1);
+	async_get(a, i);
+	async_all(a);
+	assert_int_equal(a->status[i], -TARN_EUNAVAILABLE);
+	/* with no fresh map nothing is written */
+	assert_int_equal(tarn_session_set_timeout(s, 100), 0);
+	w.silent = true;
+	w.now += BOUND;
+	async_put(a, other);
+	async_all(a);
+	assert_int_equal(a->status[other], -TARN_EMAP);
+	async_get(a, other);
+	async_all(a);
+	assert_int_equal(a->status[other], 0);
+	finish(&w, s);
+	free(a);
+}
+
 /* ---- the rest -------------------------------------------------------------------------------- */
 
 static void test_not_yet(void **state)
 {
-	struct tarn_completion completion;
+	struct tarn_region_info info = {.size = sizeof(info)};
 	struct tarn_region *region;
 	struct tarn_scan *scan;
 	struct tarn_session *s;
 	struct world w;
-	uint64_t op;
 	void *memory;
 
 	(void)state;
 	s = start(&w, false);
 	assert_int_equal(tarn_scan_open(s, NULL, 0, &scan), -EOPNOTSUPP);
 	assert_non_null(strstr(tarn_last_error_text(), "of a cluster"));
-	assert_int_equal(tarn_get_async(s, "a", 1, NULL, 0, NULL, &op), -EOPNOTSUPP);
-	assert_int_equal(tarn_put_async(s, "a", 1, "b", 1, NULL, NULL, &op), -EOPNOTSUPP);
-	assert_int_equal(tarn_session_poll(s, &completion, 1, NULL), -EOPNOTSUPP);
-	assert_int_equal(tarn_session_wait(s, 0), -EOPNOTSUPP);
-	assert_int_equal(tarn_cancel(s, 1), -EOPNOTSUPP);
+	assert_int_equal(tarn_region_stat_async(s, "r", &info, NULL, NULL), -EOPNOTSUPP);
 	assert_int_equal(tarn_session_fd(s), -EOPNOTSUPP);
 	assert_int_equal(tarn_region_open(s, "r", 0, &region), -EOPNOTSUPP);
 	assert_int_equal(tarn_region_create(s, "r", 4096, 0), -EOPNOTSUPP);
@@ -904,6 +1148,10 @@ int main(void)
 		cmocka_unit_test(test_another_cluster),
 		cmocka_unit_test(test_wrong_member),
 		cmocka_unit_test(test_members_change),
+		cmocka_unit_test(test_async),
+		cmocka_unit_test(test_async_rest),
+		cmocka_unit_test(test_async_late),
+		cmocka_unit_test(test_async_absent),
 		cmocka_unit_test(test_not_yet),
 		cmocka_unit_test(test_read_only),
 	};

@@ -90,8 +90,9 @@
  *	  -TARN_EMAP          no member could say within map_bound that the map is still the newest: nothing is written. Reads go
  *	                      on; in a cache pool they say -TARN_ENOTFOUND
  *	  -TARN_EAMBIGUOUS    also: a write was done, and by the newest map the key may be with another member since
- *	In this version a session with a cluster does get, exists, put, delete, add and their batches, ping and statistics (the sums
- *	of all members); the rest says -EOPNOTSUPP: asynchronous calls, walks, regions, registered memory, tarn_session_fd().
+ *	In this version a session with a cluster does get, exists, put, delete, add, their batches and asynchronous twins, ping and
+ *	statistics (the sums of all members); the rest says -EOPNOTSUPP: walks, regions, registered memory, tarn_session_fd(). An
+ *	asynchronous call waits for nothing but a first connection to its member, up to two seconds.
  *	A single daemon's pool that belongs to a cluster can not be opened without the others (-TARN_EREFUSED).
  *
  * Threads
