@@ -58,7 +58,7 @@ struct alloc {
 	uint32_t wait_dated;               /* how many from the head have a base */
 	uint32_t unsettled;                /* bit: alloc_settle() is to look at this class */
 	uint32_t used;                     /* bit: this class has handed out a block of late */
-	uint32_t claiming;                 /* bit: a page of this class is being claimed */
+	uint8_t claiming[LAYOUT_CLASSES];  /* so many pages of it are being claimed */
 	int claim_results[LAYOUT_CLASSES]; /* how the last claim has ended */
 	/* result of CASes that nobody waits for: only we change an own page's word */
 	uint64_t dummy;
@@ -199,15 +199,18 @@ bool alloc_take(struct alloc *a, uint32_t class, struct alloc_block *ret_block)
 
 bool alloc_claim_begin(struct alloc *a, uint32_t class)
 {
-	if (a->claiming & 1u << class)
+	/* a page of one block is enough for one: a large value's extents would wait for each other */
+	unsigned most = layout_class_blocks(class) == 1 ? ALLOC_CLAIMS : 1;
+
+	if (a->claiming[class] == most)
 		return false;
-	a->claiming |= 1u << class;
+	a->claiming[class]++;
 	return true;
 }
 
 void alloc_claim_end(struct alloc *a, uint32_t class, int result)
 {
-	a->claiming &= ~(1u << class);
+	a->claiming[class]--;
 	a->claim_results[class] = result;
 }
 

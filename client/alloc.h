@@ -15,6 +15,8 @@
 
 /* pages of one class that are kept although all they have is waiting blocks */
 #define ALLOC_KEEP_PAGES 8u
+/* pages of a class of one block that a session claims at the same time */
+#define ALLOC_CLAIMS 4u
 
 struct alloc_block {
 	uint64_t offset;
@@ -40,8 +42,8 @@ uint32_t alloc_larger(const struct alloc *alloc, uint32_t class);
 bool alloc_has(const struct alloc *alloc, uint32_t class);
 bool alloc_rests(const struct alloc *alloc, uint32_t class);
 /*
- * One operation at a time claims a page of a class: what it brings is enough for many. False: another
- * one is at it.
+ * One operation at a time claims a page of a class, for what it brings is enough for many; up to
+ * ALLOC_CLAIMS where a page is one block. False: others are at it.
  */
 bool alloc_claim_begin(struct alloc *alloc, uint32_t class);
 /* `result`: 0, or the code of the claim's failure, which is kept for those that have waited for it. */

@@ -12,8 +12,11 @@
 #include "ring.h"
 #include "self.h"
 
-/* Clients FAA the head only when it is below the tail: it can pass it by one per client at most. */
-#define HEAD_SLACK LAYOUT_MAX_CLIENTS
+/*
+ * Clients FAA the head only when it is below the tail: it can pass it by one per client at most, or
+ * by a few where a page is one block.
+ */
+#define HEAD_SLACK (4u * LAYOUT_MAX_CLIENTS)
 
 struct ring {
 	struct pool *pool;

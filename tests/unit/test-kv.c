@@ -839,6 +839,27 @@ static void test_full_is_sure(void **state)
 	assert_true(claim_full_is_sure(&reply, &pass));
 }
 
+/* Of pages with many blocks one at a time, of those with one block several. */
+static void test_claims_at_once(void **state)
+{
+	struct tarn_session *s = fixture_session(*state, TARN_NO_THREAD);
+	uint32_t small = layout_class_for(64), large = layout_class_for(LAYOUT_BLOCK_MAX);
+
+	assert_int_equal(layout_class_blocks(large), 1);
+	assert_true(alloc_claim_begin(s->alloc, small));
+	assert_false(alloc_claim_begin(s->alloc, small));
+	for (unsigned i = 0; i < ALLOC_CLAIMS; i++)
+		assert_true(alloc_claim_begin(s->alloc, large));
+	assert_false(alloc_claim_begin(s->alloc, large));
+	alloc_claim_end(s->alloc, large, -TARN_EPOOLFULL);
+	assert_int_equal(alloc_claim_result(s->alloc, large), -TARN_EPOOLFULL);
+	assert_true(alloc_claim_begin(s->alloc, large));
+	assert_false(alloc_claim_begin(s->alloc, large));
+	alloc_claim_end(s->alloc, small, 0);
+	assert_true(alloc_claim_begin(s->alloc, small));
+	session_free(s);
+}
+
 static void test_stats(void **state)
 {
 	struct tarn_session *s = fixture_session(*state, TARN_NO_THREAD);
@@ -891,6 +912,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_stats, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_cache_counts, setup, teardown),
 		cmocka_unit_test(test_full_is_sure),
+		cmocka_unit_test_setup_teardown(test_claims_at_once, setup, teardown),
 	};
 
 	return cmocka_run_group_tests_name("kv", tests, NULL, NULL);
