@@ -205,19 +205,29 @@ static uint64_t bucket_offset(const struct grow *g, uint32_t page, uint64_t buck
 	return layout_page_offset(&g->pool->geometry, page) + bucket * LAYOUT_BUCKET_BYTES;
 }
 
-static void clear_bucket(struct grow *g, const struct resting *r, uint64_t bucket)
+/* The tombstones of a bucket, behind those that are in the list. */
+static unsigned find_tombstones(const struct grow *g, const struct resting *r, uint64_t bucket,
+				struct self_change *changes)
 {
-	uint64_t old = bucket_offset(g, r->page, bucket),
-		 new = bucket_offset(g, r->new_page, bucket);
-	uint64_t header = self_load(g->pool, new);
+	uint64_t old = bucket_offset(g, r->page, bucket);
+	unsigned count = 0;
 
 	for (uint32_t i = 1; i <= LAYOUT_BUCKET_SLOTS; i++) {
 		uint64_t word = self_load(g->pool, old + 8ull * i);
 
 		if (layout_slot_state(word) == LAYOUT_SLOT_MOVED &&
 		    layout_tombstone_depth(word) == r->depth)
-			self_cas(g->pool, old + 8ull * i, word, 0);
+			changes[count++] =
+				(struct self_change){.offset = old + 8ull * i, .compare = word};
 	}
+	return count;
+}
+
+static void clear_filled(struct grow *g, const struct resting *r, uint64_t bucket)
+{
+	uint64_t new = bucket_offset(g, r->new_page, bucket);
+	uint64_t header = self_load(g->pool, new);
+
 	if (layout_header_split(header) == LAYOUT_SPLIT_FILLED)
 		self_store(g->pool, new,
 			   layout_header_make(layout_header_suffix(header),
@@ -225,16 +235,26 @@ static void clear_bucket(struct grow *g, const struct resting *r, uint64_t bucke
 					      layout_header_version(header) + 1));
 }
 
-/* What one split has left goes away, a bucket at a time. */
+/* What one split has left goes away, a bucket at a time, or several where a CAS is waited for. */
 static void clear_resting(struct grow *g)
 {
 	uint64_t began = clock_now_ns(), buckets = 3ull * g->pool->geometry.groups;
+	uint64_t most = self_is_far(g->pool) ? SELF_CHANGES_MAX / LAYOUT_BUCKET_SLOTS : 1;
 
 	while (g->clear_cursor < buckets && clock_now_ns() - began < STEP_NS) {
-		clear_bucket(g, &g->resting[0], g->clear_cursor);
+		uint64_t rest = buckets - g->clear_cursor, some = rest < most ? rest : most;
+		struct self_change changes[SELF_CHANGES_MAX];
+		unsigned count = 0;
+
+		for (uint64_t i = 0; i < some; i++)
+			count += find_tombstones(g, &g->resting[0], g->clear_cursor + i,
+						 &changes[count]);
+		self_cas_many(g->pool, changes, count);
 		if (g->pool->self_lost)
 			return;
-		g->clear_cursor++;
+		for (uint64_t i = 0; i < some; i++)
+			clear_filled(g, &g->resting[0], g->clear_cursor + i);
+		g->clear_cursor += some;
 	}
 	if (g->clear_cursor >= buckets)
 		unrest(g);

@@ -17,6 +17,7 @@
 #include "log.h"
 #include "pool-memory.h"
 #include "recover.h"
+#include "self.h"
 #include "wire.h"
 
 #define POOL_NONE UINT32_MAX
@@ -110,7 +111,7 @@ struct pool {
 	 * do nothing (self.h).
 	 */
 	bool self_lost;
-	uint64_t self_word; /* what a request of `self` reads into */
+	uint64_t self_words[SELF_CHANGES_MAX]; /* what requests of `self` read into */
 	const struct log *log;
 	struct events *events; /* NULL: nobody is told */
 	struct layout_geometry geometry; /* of the superblock as it was formatted */

@@ -17,6 +17,8 @@
 #include "pool.h"
 #include "self.h"
 
+static_assert(SELF_CHANGES_MAX <= FABRIC_POST_MAX, "one post");
+
 /* So long a completion is polled for, then slept for: a device answers within microseconds. */
 #define SPIN_NS  200000u
 #define SLEEP_NS 1000000u
@@ -73,21 +75,23 @@ static int completion_wait(struct pool *pool)
 }
 
 /*
- * Posts one request and waits for it. Its word is pool->self_word and none on the stack: after a
- * failure the endpoint may hold on to it. Stores of ours that came before are seen by who sees its
+ * Posts requests and waits for the last one. Their words are pool->self_words and none on the stack: after
+ * a failure the endpoint may hold on to them. Stores of ours that came before are seen by who sees their
  * effect: to post is a release for the device, and the fence makes it one for a device of software.
  */
-static int device_do(struct pool *pool, struct fabric_request request)
+static int device_do_all(struct pool *pool, struct fabric_request *requests, unsigned count)
 {
 	int rc;
 
 	if (pool->self_lost)
 		return -TARN_ESESSION;
 	err_clear();
-	request.local = &pool->self_word;
-	request.length = sizeof(pool->self_word);
+	for (unsigned i = 0; i < count; i++) {
+		requests[i].local = &pool->self_words[i];
+		requests[i].length = sizeof(pool->self_words[i]);
+	}
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
-	rc = fabric_post(pool->self, &request, 1, &pool->self_word);
+	rc = fabric_post(pool->self, requests, count, &pool->self_words[0]);
 	if (rc == 0)
 		rc = completion_wait(pool);
 	if (rc >= 0)
@@ -101,6 +105,11 @@ static int device_do(struct pool *pool, struct fabric_request request)
 	return -TARN_ESESSION;
 }
 
+static int device_do(struct pool *pool, struct fabric_request request)
+{
+	return device_do_all(pool, &request, 1);
+}
+
 uint64_t self_cas(struct pool *pool, uint64_t offset, uint64_t compare, uint64_t value)
 {
 	struct fabric_request request = {
@@ -109,7 +118,7 @@ uint64_t self_cas(struct pool *pool, uint64_t offset, uint64_t compare, uint64_t
 	if (!by_device(pool))
 		return word_cas(word(pool, offset), compare, value);
 	assert(offset % 8 == 0 && offset <= pool->memory.bytes - 8);
-	return device_do(pool, request) == 0 ? pool->self_word : ~compare;
+	return device_do(pool, request) == 0 ? pool->self_words[0] : ~compare;
 }
 
 uint64_t self_faa(struct pool *pool, uint64_t offset, uint64_t add)
@@ -119,7 +128,42 @@ uint64_t self_faa(struct pool *pool, uint64_t offset, uint64_t add)
 	if (!by_device(pool))
 		return word_faa(word(pool, offset), add);
 	assert(offset % 8 == 0 && offset <= pool->memory.bytes - 8);
-	return device_do(pool, request) == 0 ? pool->self_word : self_load(pool, offset);
+	return device_do(pool, request) == 0 ? pool->self_words[0] : self_load(pool, offset);
+}
+
+bool self_is_far(const struct pool *pool)
+{
+	return by_device(pool);
+}
+
+static void device_cas_many(struct pool *pool, struct self_change *changes, unsigned count)
+{
+	struct fabric_request requests[SELF_CHANGES_MAX];
+	int rc;
+
+	for (unsigned i = 0; i < count; i++) {
+		assert(changes[i].offset % 8 == 0 &&
+		       changes[i].offset <= pool->memory.bytes - 8);
+		requests[i] = (struct fabric_request){.opcode = FABRIC_CAS,
+						      .offset = changes[i].offset,
+						      .compare = changes[i].compare,
+						      .operand = changes[i].value};
+	}
+	rc = device_do_all(pool, requests, count);
+	for (unsigned i = 0; i < count; i++)
+		changes[i].seen = rc == 0 ? pool->self_words[i] : ~changes[i].compare;
+}
+
+void self_cas_many(struct pool *pool, struct self_change *changes, unsigned count)
+{
+	assert(count <= SELF_CHANGES_MAX);
+	if (count && by_device(pool)) {
+		device_cas_many(pool, changes, count);
+		return;
+	}
+	for (unsigned i = 0; i < count; i++)
+		changes[i].seen = word_cas(word(pool, changes[i].offset), changes[i].compare,
+					   changes[i].value);
 }
 
 int self_flush(struct pool *pool)

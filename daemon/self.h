@@ -17,10 +17,18 @@
 #ifndef TARN_DAEMON_SELF_H
 #define TARN_DAEMON_SELF_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 struct pool;
+
+/* One of several CAS. */
+struct self_change {
+	uint64_t offset, compare, value;
+	uint64_t seen; /* out: as self_cas() returns it */
+};
+#define SELF_CHANGES_MAX 64u
 
 uint64_t self_load(const struct pool *pool, uint64_t offset);
 /* Not for page words, slots, heads of ready rings, the page cursor: clients CAS or FAA them. */
@@ -32,6 +40,10 @@ void self_store(struct pool *pool, uint64_t offset, uint64_t value);
  */
 uint64_t self_cas(struct pool *pool, uint64_t offset, uint64_t compare, uint64_t value);
 uint64_t self_faa(struct pool *pool, uint64_t offset, uint64_t add);
+/* Up to SELF_CHANGES_MAX CAS, which take effect in this order; a device has them all before one is waited for. */
+void self_cas_many(struct pool *pool, struct self_change *changes, unsigned count);
+/* Is a CAS waited for? Then many of them take little longer than one. */
+bool self_is_far(const struct pool *pool);
 /*
  * Waits until the device has done what it had accepted for the pool's memory before: one READ over
  * pool->self. To be called after a client's queue pair was fenced and before its state is touched.

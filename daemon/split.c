@@ -17,7 +17,7 @@
 #include "pool.h"
 #include "self.h"
 #include "shard.h"
-#include "split.h"
+#include "split-internal.h"
 
 /* What one call of a state's handler does at most. */
 #define PAGES_AT_ONCE   4096u
@@ -67,7 +67,7 @@ static bool cas(struct split *s, uint64_t offset, uint64_t old, uint64_t new)
 static void enter(struct split *s, enum split_state state)
 {
 	s->state = state;
-	s->cursor = 0;
+	s->cursor = s->ahead = 0;
 }
 
 /* ---- beginning ---- */
@@ -242,21 +242,34 @@ static uint64_t header_next(uint64_t header, uint32_t suffix, uint32_t depth,
 }
 
 /* Has all of this bucket moved? */
-static bool bucket_done(const struct split *s, uint64_t bucket)
+bool split_bucket_done(const struct split *s, uint64_t bucket)
 {
 	return header_is(self_load(s->pool, bucket_offset(s, s->old_page, bucket)), s->suffix,
 			 s->depth + 1, LAYOUT_SPLIT_NONE);
 }
 
-static bool flag_bucket(struct split *s, uint32_t page, uint64_t bucket)
+bool split_flag_change(const struct split *s, uint32_t page, uint64_t bucket,
+		       struct self_change *ret_change)
 {
 	bool new = page == s->new_page;
 	uint64_t offset = bucket_offset(s, page, bucket), header = self_load(s->pool, offset);
 	uint32_t suffix = new ? new_suffix(s) : s->suffix, depth = s->depth + new;
 	enum layout_split split = new ? LAYOUT_SPLIT_NEW : LAYOUT_SPLIT_OLD;
 
-	return header_is(header, suffix, depth, split) ||
-	       cas(s, offset, header, header_next(header, suffix, depth, split));
+	if (header_is(header, suffix, depth, split))
+		return false;
+	*ret_change = (struct self_change){.offset = offset,
+					   .compare = header,
+					   .value = header_next(header, suffix, depth, split)};
+	return true;
+}
+
+static bool flag_bucket(struct split *s, uint32_t page, uint64_t bucket)
+{
+	struct self_change change;
+
+	return !split_flag_change(s, page, bucket, &change) ||
+	       cas(s, change.offset, change.compare, change.value);
 }
 
 /*
@@ -266,8 +279,13 @@ static bool flag_bucket(struct split *s, uint32_t page, uint64_t bucket)
  */
 static enum next flag(struct split *s)
 {
-	for (uint32_t i = 0; i < HEADERS_AT_ONCE && s->cursor < buckets(s); i++, s->cursor++)
-		if (!bucket_done(s, s->cursor) && (!flag_bucket(s, s->new_page, s->cursor) ||
+	unsigned many = self_is_far(s->pool) ? split_flag_many(s, buckets(s)) : 0;
+
+	s->cursor += many;
+	if (s->pool->self_lost)
+		return PAUSE;
+	for (uint32_t i = many; i < HEADERS_AT_ONCE && s->cursor < buckets(s); i++, s->cursor++)
+		if (!split_bucket_done(s, s->cursor) && (!flag_bucket(s, s->new_page, s->cursor) ||
 						   !flag_bucket(s, s->old_page, s->cursor)))
 			return PAUSE;
 	if (s->cursor == buckets(s))
@@ -324,7 +342,7 @@ static bool read_hash(struct split *s, uint64_t word, struct layout_hash *ret_ha
  * not own its shard: it may be a copy that somebody is still at work on. What we have frozen ourselves of such a
  * shard stays frozen, too: whoever opens the shard thaws it. (No split begins while a shard of its subtable is closing.)
  */
-static bool thaws(const struct split *s)
+bool split_thaws(const struct split *s)
 {
 	const struct layout_geometry *g = &s->pool->geometry;
 	uint32_t state;
@@ -336,36 +354,34 @@ static bool thaws(const struct split *s)
 	return state == SHARD_OPEN || state == SHARD_CLOSING;
 }
 
-enum side { SIDE_OLD, SIDE_NEW, SIDE_DAMAGED };
-
 /*
  * To which half does the key of this slot belong? What is damaged stays where it is: readers whose
  * fingerprint it has are told so there. Good only if the slot still holds the word afterwards.
  */
-static enum side side_of(struct split *s, uint64_t word, uint64_t bucket)
+enum split_side split_side_of(struct split *s, uint64_t word, uint64_t bucket)
 {
 	struct layout_hash hash;
 	uint32_t suffix;
 
 	if (!read_hash(s, word, &hash))
-		return SIDE_DAMAGED;
+		return SPLIT_SIDE_DAMAGED;
 	s->hash = hash;
 	suffix = layout_hash_suffix(hash);
 	if (layout_hash_fp(hash) != layout_slot_fp(word) ||
 	    layout_suffix(suffix, s->depth) != s->suffix)
-		return SIDE_DAMAGED;
+		return SPLIT_SIDE_DAMAGED;
 	for (unsigned choice = 0; choice < 2; choice++) {
 		uint32_t pair = layout_hash_pair(hash, choice, s->pool->geometry.groups);
 
 		if (bucket * LAYOUT_BUCKET_BYTES - pair < LAYOUT_PAIR_BYTES)
-			return suffix >> s->depth & 1 ? SIDE_NEW : SIDE_OLD;
+			return suffix >> s->depth & 1 ? SPLIT_SIDE_NEW : SPLIT_SIDE_OLD;
 	}
-	return SIDE_DAMAGED;
+	return SPLIT_SIDE_DAMAGED;
 }
 
 /* ---- moving a slot ---- */
 
-static uint64_t slot_offset(const struct split *s, uint32_t page, uint64_t bucket, uint32_t slot)
+uint64_t split_slot_offset(const struct split *s, uint32_t page, uint64_t bucket, uint32_t slot)
 {
 	return bucket_offset(s, page, bucket) + 8 + 8ull * slot;
 }
@@ -377,10 +393,10 @@ static bool same_block(uint64_t a, uint64_t b)
 }
 
 /* Where the new subtable has the frozen slot's copy already; 0: nowhere. */
-static uint64_t find_copy(const struct split *s, uint64_t bucket, uint64_t frozen)
+uint64_t split_find_copy(const struct split *s, uint64_t bucket, uint64_t frozen)
 {
 	for (uint32_t i = 0; i < LAYOUT_BUCKET_SLOTS; i++) {
-		uint64_t offset = slot_offset(s, s->new_page, bucket, i);
+		uint64_t offset = split_slot_offset(s, s->new_page, bucket, i);
 		uint64_t word = self_load(s->pool, offset);
 
 		if (same_block(word, frozen) && (layout_slot_state(word) == LAYOUT_SLOT_FROZEN ||
@@ -398,7 +414,7 @@ static uint64_t make_copy(struct split *s, uint64_t bucket, uint32_t slot, uint6
 {
 	for (uint32_t i = 0; i < LAYOUT_BUCKET_SLOTS; i++) {
 		uint64_t offset =
-			slot_offset(s, s->new_page, bucket, (slot + i) % LAYOUT_BUCKET_SLOTS);
+			split_slot_offset(s, s->new_page, bucket, (slot + i) % LAYOUT_BUCKET_SLOTS);
 		uint64_t word = self_load(s->pool, offset);
 
 		if (layout_slot_state(word) == LAYOUT_SLOT_PENDING && cas(s, offset, word, 0))
@@ -413,13 +429,13 @@ enum moved { MOVED, LOOK_AGAIN, NO_PLACE };
 
 static enum moved move(struct split *s, uint64_t bucket, uint32_t slot, uint64_t word)
 {
-	uint64_t from = slot_offset(s, s->old_page, bucket, slot), to;
+	uint64_t from = split_slot_offset(s, s->old_page, bucket, slot), to;
 	uint64_t frozen = layout_slot_with_state(word, LAYOUT_SLOT_FROZEN);
 	uint64_t committed = layout_slot_with_state(word, LAYOUT_SLOT_COMMITTED);
 
 	if (word == committed && !cas(s, from, committed, frozen))
 		return LOOK_AGAIN;
-	to = find_copy(s, bucket, frozen);
+	to = split_find_copy(s, bucket, frozen);
 	if (!to)
 		to = make_copy(s, bucket, slot, frozen);
 	if (!to) {
@@ -438,7 +454,7 @@ static enum moved move(struct split *s, uint64_t bucket, uint32_t slot, uint64_t
 		cas(s, to, frozen, 0);
 		return LOOK_AGAIN;
 	}
-	if (thaws(s))
+	if (split_thaws(s))
 		cas(s, to, frozen, committed);
 	s->moved++;
 	return MOVED;
@@ -447,7 +463,7 @@ static enum moved move(struct split *s, uint64_t bucket, uint32_t slot, uint64_t
 static bool frozen_in_old(const struct split *s, uint64_t bucket, uint64_t frozen)
 {
 	for (uint32_t i = 0; i < LAYOUT_BUCKET_SLOTS; i++)
-		if (self_load(s->pool, slot_offset(s, s->old_page, bucket, i)) == frozen)
+		if (self_load(s->pool, split_slot_offset(s, s->old_page, bucket, i)) == frozen)
 			return true;
 	return false;
 }
@@ -455,14 +471,14 @@ static bool frozen_in_old(const struct split *s, uint64_t bucket, uint64_t froze
 /* Likewise of a copy in the new subtable. */
 static bool copy_thaws(struct split *s, uint64_t word)
 {
-	return s->pool->geometry.shards == 0 || (read_hash(s, word, &s->hash) && thaws(s));
+	return s->pool->geometry.shards == 0 || (read_hash(s, word, &s->hash) && split_thaws(s));
 }
 
 /* A move that was cut off behind the tombstone: its copy is still frozen. */
 static void commit_copies(struct split *s, uint64_t bucket)
 {
 	for (uint32_t i = 0; i < LAYOUT_BUCKET_SLOTS; i++) {
-		uint64_t offset = slot_offset(s, s->new_page, bucket, i);
+		uint64_t offset = split_slot_offset(s, s->new_page, bucket, i);
 		uint64_t word = self_load(s->pool, offset);
 
 		if (layout_slot_state(word) == LAYOUT_SLOT_FROZEN &&
@@ -474,25 +490,25 @@ static void commit_copies(struct split *s, uint64_t bucket)
 /* A slot that is readable. */
 static enum moved settle(struct split *s, uint64_t bucket, uint32_t slot, uint64_t word)
 {
-	uint64_t offset = slot_offset(s, s->old_page, bucket, slot);
-	enum side side = side_of(s, word, bucket);
+	uint64_t offset = split_slot_offset(s, s->old_page, bucket, slot);
+	enum split_side side = split_side_of(s, word, bucket);
 
 	/* replaced while we read its block: that may have been another one */
 	if (self_load(s->pool, offset) != word)
 		return LOOK_AGAIN;
-	if (side == SIDE_NEW)
+	if (side == SPLIT_SIDE_NEW)
 		return move(s, bucket, slot, word);
-	s->damaged += side == SIDE_DAMAGED;
+	s->damaged += side == SPLIT_SIDE_DAMAGED;
 	/* nothing that stays has a reason to be frozen, that we know of */
 	if (layout_slot_state(word) == LAYOUT_SLOT_FROZEN &&
-	    (side == SIDE_OLD || s->pool->geometry.shards == 0) && thaws(s))
+	    (side == SPLIT_SIDE_OLD || s->pool->geometry.shards == 0) && split_thaws(s))
 		cas(s, offset, word, layout_slot_with_state(word, LAYOUT_SLOT_COMMITTED));
 	return MOVED;
 }
 
 static enum moved move_slot(struct split *s, uint64_t bucket, uint32_t slot)
 {
-	uint64_t offset = slot_offset(s, s->old_page, bucket, slot);
+	uint64_t offset = split_slot_offset(s, s->old_page, bucket, slot);
 	uint64_t word = self_load(s->pool, offset);
 
 	switch (layout_slot_state(word)) {
@@ -511,7 +527,7 @@ static enum moved move_slot(struct split *s, uint64_t bucket, uint32_t slot)
 }
 
 /* What takes the time is to wait for the blocks' heads: so they are all asked for at once. */
-static void hint_blocks(struct split *s, uint64_t bucket)
+void split_hint_blocks(struct split *s, uint64_t bucket)
 {
 	struct layout_bucket copy;
 
@@ -527,7 +543,7 @@ static enum next move_bucket(struct split *s)
 {
 	bool stuck = false;
 
-	hint_blocks(s, s->cursor);
+	split_hint_blocks(s, s->cursor);
 	for (uint32_t slot = 0; slot < LAYOUT_BUCKET_SLOTS; slot++) {
 		enum moved result = move_slot(s, s->cursor, slot);
 
@@ -550,8 +566,14 @@ static enum next move_bucket(struct split *s)
 
 static enum next move_slots(struct split *s)
 {
+	/* what is left over is done one by one */
+	if (s->cursor >= s->ahead && self_is_far(s->pool)) {
+		s->ahead = s->cursor + split_move_many(s, buckets(s));
+		if (s->pool->self_lost)
+			return PAUSE;
+	}
 	/* done: the new one's header, too, if the daemon died between the two */
-	if (bucket_done(s, s->cursor))
+	if (split_bucket_done(s, s->cursor))
 		finish_bucket(s, s->cursor);
 	else if (move_bucket(s) == PAUSE)
 		return PAUSE;

@@ -35,6 +35,7 @@ struct split {
 	uint32_t old_page, new_page;
 	uint32_t global_depth; /* of the directory; what stands in the pool is only written */
 	uint64_t cursor;       /* how far the state has got */
+	uint64_t ahead;        /* up to here split-many.c has been */
 	uint32_t page_cursor;  /* where the search for a free page goes on, downward */
 	bool stuck;            /* a slot has found no place in the new subtable: once more */
 	struct layout_hash hash; /* of the key that was looked at last */

@@ -65,6 +65,7 @@ static void become(struct sim_daemon *d)
 	pool->lazy_ends = d->lazy_ends;
 	pool->geometry.max_clients = d->slots;
 	d->mean = (uint64_t[]){200, 2000, 20000}[sim_below(d->sim, 3)];
+	d->far = d->mean == 2000;
 	d->allowance = 0;
 	sim_system_set(d);
 }

@@ -56,6 +56,7 @@ struct sim_daemon {
 	/* accesses, weighted, until the others have their turn again; calm: never */
 	int64_t allowance;
 	uint64_t mean;
+	bool far; /* it does many CAS at a time, as in a nic domain */
 	bool calm;
 };
 

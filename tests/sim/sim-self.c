@@ -90,6 +90,19 @@ uint64_t self_cas(struct pool *pool, uint64_t offset, uint64_t compare, uint64_t
 	return was;
 }
 
+/* In every third schedule. Others have their turn between the CASes of a list, too. */
+bool self_is_far(const struct pool *pool)
+{
+	return daemon_of(pool)->far;
+}
+
+void self_cas_many(struct pool *pool, struct self_change *changes, unsigned count)
+{
+	for (unsigned i = 0; i < count; i++)
+		changes[i].seen = self_cas(pool, changes[i].offset, changes[i].compare,
+					   changes[i].value);
+}
+
 uint64_t self_faa(struct pool *pool, uint64_t offset, uint64_t add)
 {
 	struct sim *sim = give_way(pool, WEIGHT_CHANGE);

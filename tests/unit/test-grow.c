@@ -13,6 +13,7 @@
 #include "grow.h"
 #include "pool-fixture.h"
 #include "rpc.h"
+#include "self.h"
 #include "session.h"
 #include "tarn/tarn.h"
 
@@ -72,6 +73,41 @@ void __wrap_self_store(struct pool *pool, uint64_t offset, uint64_t value)
 {
 	change();
 	__real_self_store(pool, offset, value);
+}
+
+/* As in a nic domain: many CAS at a time. */
+static bool far_away;
+
+bool __wrap_self_is_far(const struct pool *pool);
+void __wrap_self_cas_many(struct pool *pool, struct self_change *changes, unsigned count);
+
+bool __wrap_self_is_far(const struct pool *pool)
+{
+	(void)pool;
+	return far_away;
+}
+
+/* Others may be between two of a list, as they may be between two CAS of a post. */
+void __wrap_self_cas_many(struct pool *pool, struct self_change *changes, unsigned count)
+{
+	assert_true(count <= SELF_CHANGES_MAX);
+	for (unsigned i = 0; i < count; i++)
+		changes[i].seen = __wrap_self_cas(pool, changes[i].offset, changes[i].compare,
+						  changes[i].value);
+}
+
+static int far_begin(void **state)
+{
+	(void)state;
+	far_away = true;
+	return 0;
+}
+
+static int far_end(void **state)
+{
+	(void)state;
+	far_away = false;
+	return 0;
 }
 
 static void point_set(uint64_t at, void (*act)(void *), void *argument)
@@ -532,10 +568,11 @@ static void test_client_at_each_change(void **state)
 static void test_death_at_each_change(void **state)
 {
 	static struct world w; /* what longjmp() must not lose */
-	static bool alive, died = true;
+	static bool alive, died;
 	static uint64_t at;
 
 	(void)state;
+	died = true;
 	for (at = 1; died; at++) {
 		world_open(&w, 2, 1);
 		fill(&w, 24);
@@ -981,26 +1018,29 @@ static void test_stats_while_splitting(void **state)
 	world_close(&w);
 }
 
+/* CAS one by one, and many at a time. */
+#define BOTH(test) cmocka_unit_test(test), cmocka_unit_test_setup_teardown(test, far_begin, far_end)
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_split),
-		cmocka_unit_test(test_scan),
-		cmocka_unit_test(test_many_splits),
-		cmocka_unit_test(test_client_at_each_change),
-		cmocka_unit_test(test_death_at_each_change),
-		cmocka_unit_test(test_split_at_each_post),
+		BOTH(test_split),
+		BOTH(test_scan),
+		BOTH(test_many_splits),
+		BOTH(test_client_at_each_change),
+		BOTH(test_death_at_each_change),
+		BOTH(test_split_at_each_post),
 		cmocka_unit_test(test_request),
 		cmocka_unit_test(test_request_untrue),
 		cmocka_unit_test(test_largest_index),
 		cmocka_unit_test(test_no_page),
 		cmocka_unit_test(test_stopped_daemon),
 		cmocka_unit_test(test_waiting_raises),
-		cmocka_unit_test(test_counter),
-		cmocka_unit_test(test_dead_pending),
-		cmocka_unit_test(test_damaged_slots),
-		cmocka_unit_test(test_place_taken),
-		cmocka_unit_test(test_garbage),
+		BOTH(test_counter),
+		BOTH(test_dead_pending),
+		BOTH(test_damaged_slots),
+		BOTH(test_place_taken),
+		BOTH(test_garbage),
 		cmocka_unit_test(test_load),
 		cmocka_unit_test(test_ahead),
 		cmocka_unit_test(test_rate),

@@ -446,21 +446,21 @@ static int device_post(struct fabric_endpoint *ep, const struct fabric_request *
 		       void *cookie)
 {
 	struct device *d = (struct device *)(void *)ep;
-	uint64_t *local = r->local, *word = (uint64_t *)(void *)(d->pool->memory.base + r->offset);
 
-	assert_int_equal(count, 1);
-	assert_int_equal(r->length, 8);
 	d->posts++;
 	d->posted = true;
 	d->completion = (struct fabric_completion){.cookie = cookie,
 						   .status = d->dead ? -TARN_ESESSION : 0};
-	if (d->dead)
-		return 0;
-	*local = *word;
-	if (r->opcode == FABRIC_CAS && *word == r->compare)
-		*word = r->operand;
-	else if (r->opcode == FABRIC_FAA)
-		*word += r->operand;
+	for (; count && !d->dead; r++, count--) {
+		uint64_t *word = (uint64_t *)(void *)(d->pool->memory.base + r->offset);
+
+		assert_int_equal(r->length, 8);
+		*(uint64_t *)r->local = *word;
+		if (r->opcode == FABRIC_CAS && *word == r->compare)
+			*word = r->operand;
+		else if (r->opcode == FABRIC_FAA)
+			*word += r->operand;
+	}
 	return 0;
 }
 
@@ -522,6 +522,57 @@ static void test_nic(void **state)
 	assert_int_equal(self_load(c.f.pool, word), 5);
 	assert_int_equal(self_flush(c.f.pool), 0);
 	assert_int_equal(d.posts, 4);
+	fixture_close(&c.f);
+}
+
+/* Several CAS are one post; each says what it has found. */
+static void test_nic_many(void **state)
+{
+	struct self_change changes[SELF_CHANGES_MAX];
+	struct device d;
+	struct counter c;
+	uint64_t word;
+
+	(void)state;
+	device_open(&c, &d);
+	word = layout_page_word_offset(&c.f.pool->geometry, 3);
+	self_store(c.f.pool, word, 100);
+	assert_true(self_is_far(c.f.pool));
+	for (unsigned i = 0; i < SELF_CHANGES_MAX; i++)
+		changes[i] = (struct self_change){
+			.offset = word, .compare = 100 + i, .value = 101 + i};
+	changes[SELF_CHANGES_MAX - 1].compare = 7;
+	self_cas_many(c.f.pool, changes, SELF_CHANGES_MAX);
+	assert_int_equal(d.posts, 1);
+	for (unsigned i = 0; i < SELF_CHANGES_MAX; i++)
+		assert_int_equal(changes[i].seen, 100 + i);
+	assert_int_equal(self_load(c.f.pool, word), 100 + SELF_CHANGES_MAX - 1);
+	self_cas_many(c.f.pool, changes, 0);
+	assert_int_equal(d.posts, 1);
+	/* the same by the CPU, when there is no connection */
+	c.f.pool->self = NULL;
+	assert_false(self_is_far(c.f.pool));
+	changes[0] = (struct self_change){.offset = word, .compare = 99 + SELF_CHANGES_MAX, .value = 5};
+	changes[1] = (struct self_change){.offset = word, .compare = 6, .value = 7};
+	self_cas_many(c.f.pool, changes, 2);
+	assert_int_equal(changes[0].seen, 99 + SELF_CHANGES_MAX);
+	assert_int_equal(changes[1].seen, 5);
+	assert_int_equal(self_load(c.f.pool, word), 5);
+	/* a lost one: none has been seen to succeed, and none is tried again */
+	c.f.pool->self = &d.ep;
+	log_init(&c.f.log, -1, LOG_LEVEL_ERROR);
+	d.dead = true;
+	for (unsigned again = 0; again < 2; again++) {
+		changes[0].compare = changes[1].compare = 5;
+		self_cas_many(c.f.pool, changes, 2);
+		assert_int_not_equal(changes[0].seen, 5);
+		assert_int_not_equal(changes[1].seen, 5);
+	}
+	assert_true(c.f.pool->self_lost);
+	assert_int_equal(d.posts, 2);
+	assert_int_equal(self_load(c.f.pool, word), 5);
+	c.f.pool->self = NULL;
+	c.f.pool->self_lost = false;
 	fixture_close(&c.f);
 }
 
@@ -591,6 +642,7 @@ int main(void)
 		cmocka_unit_test(test_region),
 		cmocka_unit_test(test_atomics_places),
 		cmocka_unit_test(test_nic),
+		cmocka_unit_test(test_nic_many),
 		cmocka_unit_test(test_nic_lost),
 	};
 

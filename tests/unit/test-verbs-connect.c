@@ -2458,6 +2458,35 @@ static void test_pair(void **state)
 	end();
 }
 
+/* As many CAS as a post can have: all are done, in this order, before the one completion. */
+static void test_pair_many(void **state)
+{
+	struct fabric_request requests[FABRIC_POST_MAX];
+	uint64_t words[FABRIC_POST_MAX], first = 40;
+	struct ibv_pd *pd;
+	struct ibv_mr *mr;
+
+	(void)state;
+	begin();
+	assert_int_equal(pair_open(&pd, &mr), 0);
+	memcpy(pair_memory + 64, &first, sizeof(first));
+	for (unsigned i = 0; i < FABRIC_POST_MAX; i++)
+		requests[i] = cas_of(64, &words[i], 40 + i, 41 + i);
+	for (unsigned round = 0; round < 3; round++) {
+		memcpy(pair_memory + 64, &first, sizeof(first));
+		memset(words, 0, sizeof(words));
+		assert_int_equal(fabric_post(ep, requests, FABRIC_POST_MAX, words), 0);
+		finish(1);
+		for (unsigned i = 0; i < FABRIC_POST_MAX; i++)
+			assert_int_equal(words[i], 40 + i);
+	}
+	ep->ops->close(ep);
+	ep = NULL;
+	ibv_dereg_mr(mr);
+	ibv_dealloc_pd(pd);
+	end();
+}
+
 static void test_pair_failures(void **state)
 {
 	unsigned long n = 0;
@@ -2569,6 +2598,7 @@ int main(void)
 		cmocka_unit_test(test_too_many_posts),
 		cmocka_unit_test(test_device_regions),
 		cmocka_unit_test(test_pair),
+		cmocka_unit_test(test_pair_many),
 		cmocka_unit_test(test_pair_failures),
 		cmocka_unit_test(test_texts),
 	};
