@@ -50,7 +50,8 @@ static const struct verb *const verbs[] = {
 	&verb_add,     &verb_keys,   &verb_exists,  &verb_region,
 	&verb_stats,   &verb_top,    &verb_pool,    &verb_pools,
 	&verb_clients, &verb_config, &verb_reload,  &verb_members,
-	&verb_map,
+	&verb_map,     &verb_drain,  &verb_undrain, &verb_rebalance,
+	&verb_forget,
 	&verb_ping,    &verb_doctor, &verb_version, &verb_help,    NULL,
 };
 

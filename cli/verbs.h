@@ -13,8 +13,10 @@ extern const struct verb verb_config;
 extern const struct verb verb_complete; /* hidden */
 extern const struct verb verb_del;
 extern const struct verb verb_doctor;
+extern const struct verb verb_drain;
 extern const struct verb verb_exists;
 extern const struct verb verb_export;
+extern const struct verb verb_forget;    /* drain.c */
 extern const struct verb verb_get;
 extern const struct verb verb_help;
 extern const struct verb verb_import;
@@ -25,10 +27,12 @@ extern const struct verb verb_ping;
 extern const struct verb verb_pool;
 extern const struct verb verb_pools; /* stats.c */
 extern const struct verb verb_put;
+extern const struct verb verb_rebalance; /* drain.c */
 extern const struct verb verb_reload;
 extern const struct verb verb_region;
 extern const struct verb verb_restore;
 extern const struct verb verb_snapshot;
 extern const struct verb verb_stats;
 extern const struct verb verb_top;
+extern const struct verb verb_undrain; /* drain.c */
 extern const struct verb verb_version;

@@ -278,3 +278,15 @@ int cluster_plan_finish_moves(int status, const struct cluster_map *map, struct 
 	}
 	return cluster_plan_finish(status, next, ret_next);
 }
+
+void cluster_plan_release(struct cluster_map *next)
+{
+	for (uint32_t i = 0; i < next->move_count && next->cache; i++) {
+		uint32_t shard = next->moves[i].shard;
+
+		next->owners[shard] = CLUSTER_NOBODY;
+		next->since[shard] = next->taken[shard] = next->epoch;
+	}
+	if (next->cache)
+		next->move_count = 0;
+}

@@ -71,6 +71,9 @@ int cluster_plan_forget(const struct cluster_map *map, const char *name, bool al
  */
 int cluster_plan_takes(const struct cluster_map *map, uint16_t member, bool *ret_takes);
 
+/* Of a cache pool, in a next map: what would move is nobody's from now on, to be taken by who should have it. No moves are left. */
+void cluster_plan_release(struct cluster_map *next);
+
 /* A map to change, with the next epoch, and room for one member more and a move of each shard. The caller frees it. NULL with a
  * text. */
 struct cluster_map *cluster_plan_copy(const struct cluster_map *map);

@@ -382,6 +382,14 @@ static void answer_diff(struct daemon *daemon, uint32_t uid, json_t *answer)
 		answer_error(answer, name, text);
 }
 
+static void answer_wish(struct daemon *daemon, uint32_t uid, const json_t *asked, json_t *answer)
+{
+	const char *name, *text = control_wish(daemon->member, uid, asked, answer, &name);
+
+	if (text)
+		answer_error(answer, name, text);
+}
+
 static void answer_question(struct daemon *daemon, uint32_t uid, const json_t *asked,
 			    json_t *answer)
 {
@@ -391,6 +399,8 @@ static void answer_question(struct daemon *daemon, uint32_t uid, const json_t *a
 		answer_kill(daemon, uid, json_object_get(asked, "kill"), answer);
 	else if (json_is_object(json_object_get(asked, "check")))
 		answer_check(daemon, uid, json_object_get(asked, "check"), answer);
+	else if (json_is_object(json_object_get(asked, "cluster")))
+		answer_wish(daemon, uid, json_object_get(asked, "cluster"), answer);
 	else if (json_is_object(json_object_get(asked, "reload")))
 		answer_reload(daemon, uid, answer);
 	else if (what && strcmp(what, "config") == 0)
@@ -411,7 +421,7 @@ static const char *asks_large(const json_t *asked)
 {
 	const char *what = json_string_value(json_object_get(asked, "get"));
 	bool other = json_is_object(json_object_get(asked, "kill")) || json_is_object(json_object_get(asked, "check")) ||
-		     json_is_object(json_object_get(asked, "reload"));
+		     json_is_object(json_object_get(asked, "cluster")) || json_is_object(json_object_get(asked, "reload"));
 
 	return what && is_large(what) && !other ? what : NULL;
 }

@@ -2,6 +2,7 @@
 /* What /readyz asks. Main thread; looks only at what is known. Next to read: http-answer.c. */
 #include "health.h"
 #include "listen-verbs.h"
+#include "member.h"
 #include "metrics-views.h"
 
 static void add_reason(json_t *reasons, json_t *reason)
@@ -51,5 +52,7 @@ bool health_ready(const struct daemon *daemon, json_t *reasons)
 			   json_string(daemon->stopping ? "the daemon is stopping" : "the daemon is starting"));
 	pools = pools_ready(daemon, reasons);
 	listeners = listeners_ready(daemon, reasons);
-	return serving && pools && listeners;
+	if (!member_serves(daemon->member))
+		add_reason(reasons, json_string("cluster: the lease is lost"));
+	return serving && pools && listeners && member_serves(daemon->member);
 }

@@ -21,11 +21,28 @@ struct member {
 	struct handover *handover;
 	struct event *timer; /* of handover_step() */
 	bool look;           /* membership's map may be another one than ours */
+	/* ---- member-etcd.c ---- */
+	const char *config_name; /* of the cluster */
+	bool held;               /* the lease */
+	bool fenced;             /* nobody is served since it was lost */
+	bool none;               /* there is no map */
+	bool planning;           /* a change of the map is being written */
+	bool news;               /* map, leases or this member's record have changed */
+	int complained;          /* what was logged last */
+	struct membership_record *alive; /* who has a lease */
+	unsigned int alive_count;
+	struct event *tick;
+	struct member_wish wishes[MEMBER_WISHES]; /* by their numbers */
+	uint64_t wish_number;                     /* the last one */
 	/* member-leave.c: a map that is used if these shards have no keys; NULL: none */
 	struct cluster_map *waiting;
 	uint32_t *leaving, leaving_count;
 };
 
+/* The place of a name in the map, or -1. */
+int member_find(const struct cluster_map *map, const char *name);
+/* Is it one of this member's pool? 0, or -EINVAL with a text. */
+int member_map_fits(const struct member *member, const struct cluster_map *map);
 /* NULL with a text. */
 struct cluster_map *member_map_copy(const struct cluster_map *map);
 
@@ -41,5 +58,24 @@ int member_leave_check(const struct member *member, const struct cluster_map *ne
 int member_leave_begin(struct member *member, const struct cluster_map *next);
 /* rc: 0, and the map is used; else it is refused, and err_text() says why. */
 void member_map_decided(struct member *member, const struct cluster_map *map, int rc);
+
+
+/* ---- member-etcd.c ---- */
+
+#define MEMBER_SHARDS 4096u /* of a new cluster */
+
+/* Waits, in the loop, for a lease and a map; makes the first one. 0, or a negative code with a text. */
+int member_etcd_open(struct member *member);
+/* The pool is there: waits until the map has this member. The same. */
+int member_etcd_join(struct member *member);
+/* What membership tells. */
+void member_etcd_map(struct member *member, const struct cluster_map *map);
+void member_etcd_records(struct member *member, const struct membership_record *records, unsigned int count);
+void member_etcd_lost(struct member *member, const char *why);
+void member_etcd_regained(struct member *member);
+/* Another weight, or addresses. */
+void member_etcd_changed(struct member *member);
+/* For struct handover_ops. */
+int member_write(struct member *member, const struct handover_write *write);
 
 #endif

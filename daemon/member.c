@@ -127,9 +127,7 @@ static int do_cut(void *arg, uint16_t from, uint64_t number)
 
 static int do_write(void *arg, const struct handover_write *write)
 {
-	(void)arg;
-	(void)write;
-	return -ENOTSUP;
+	return member_write(arg, write);
 }
 
 static const struct handover_ops handover_ops = {
@@ -155,7 +153,7 @@ struct cluster_map *member_map_copy(const struct cluster_map *map)
 }
 
 /* Is the map one of this member's pool? */
-static int map_fits(const struct member *member, const struct cluster_map *map)
+int member_map_fits(const struct member *member, const struct cluster_map *map)
 {
 	const struct config_pool *pool = &member->daemon->config->pools[member->pool_index];
 	bool cache = pool->mode.number == CONFIG_MODE_CACHE;
@@ -171,11 +169,12 @@ static int map_fits(const struct member *member, const struct cluster_map *map)
 	return 0;
 }
 
-static uint16_t number_of(const struct cluster_map *map, const char *name)
+int member_find(const struct cluster_map *map, const char *name)
 {
-	int place = cluster_map_find(map, name);
-
-	return place < 0 ? 0 : map->members[place].number;
+	for (uint32_t i = 0; i < map->member_count; i++)
+		if (strcmp(map->members[i].name, name) == 0)
+			return (int)i;
+	return -1;
 }
 
 /* From now on. The first one is told by the event "started". */
@@ -231,13 +230,17 @@ static void on_map(void *arg, const struct cluster_map *map)
 	struct member *member = arg;
 	int rc;
 
+	if (!member->fixed) {
+		member_etcd_map(member, map);
+		return;
+	}
 	if (!map || map->epoch == member->map->epoch || (member->waiting && map->epoch == member->waiting->epoch))
 		return;
 	if (member->waiting)
 		rc = err_set(-EAGAIN, "that of epoch %" PRIu64 " is still being decided about: reload once more, with a higher epoch",
 			     member->waiting->epoch);
 	else
-		rc = map_fits(member, map);
+		rc = member_map_fits(member, map);
 	if (rc == 0)
 		rc = member_leave_begin(member, map);
 	if (rc <= 0)
@@ -246,20 +249,23 @@ static void on_map(void *arg, const struct cluster_map *map)
 
 static void on_records(void *arg, const struct membership_record *records, unsigned int count)
 {
-	(void)arg;
-	(void)records;
-	(void)count;
+	struct member *member = arg;
+
+	if (!member->fixed)
+		member_etcd_records(member, records, count);
 }
 
 static void on_lost(void *arg, const char *why)
 {
-	(void)arg;
-	(void)why;
+	member_etcd_lost(arg, why);
 }
 
 static void on_regained(void *arg)
 {
-	(void)arg;
+	struct member *member = arg;
+
+	if (!member->fixed)
+		member_etcd_regained(member);
 }
 
 static const struct membership_events membership_events = {
@@ -317,23 +323,47 @@ static void addresses_check(const struct member *member)
 		    member->self.address_count ? member->self.addresses[0].text : "none");
 }
 
+/* The map is there: the pool is made by it. */
+static int open_map(struct member *member, const struct cluster_map *map)
+{
+	struct pool_place *place = &member->daemon->places[member->pool_index].pool;
+	int rc = member_map_fits(member, map);
+
+	if (rc < 0)
+		return rc;
+	place->shards = map->shards;
+	place->hash_seed = map->seed;
+	return 0;
+}
+
 static int open_fixed(struct member *member)
 {
 	uint64_t confirmed;
 	const struct cluster_map *map = membership_map(member->membership, &confirmed);
-	struct pool_place *place = &member->daemon->places[member->pool_index].pool;
-	int rc = map_fits(member, map);
+	int rc = open_map(member, map);
 
 	if (rc < 0)
 		return rc;
 	member->map = member_map_copy(map);
 	if (!member->map)
 		return -ENOMEM;
-	member->self.number = number_of(map, member->self.name);
-	place->shards = map->shards;
-	place->hash_seed = map->seed;
+	member->self.number = map->members[member_find(map, member->self.name)].number;
 	addresses_check(member);
 	return 0;
+}
+
+static int open_etcd(struct member *member)
+{
+	const struct config_pool *pool = &member->daemon->config->pools[member->pool_index];
+	int rc;
+
+	if (pool->mode.number != CONFIG_MODE_CACHE)
+		return err_set(-ENOTSUP,
+			       "membership = etcd: [pool %s] has mode = store, whose shards would have to be handed over with their "
+			       "keys, which this version can not: use mode = cache, or membership = static",
+			       pool->name);
+	rc = member_etcd_open(member);
+	return rc < 0 ? rc : open_map(member, member->map);
 }
 
 int member_open(struct daemon *daemon, struct member **ret_member)
@@ -353,19 +383,14 @@ int member_open(struct daemon *daemon, struct member **ret_member)
 	member->log = daemon->log;
 	member->pool_index = (size_t)(pool - config->pools);
 	member->fixed = config->cluster.membership.number == CONFIG_MEMBERSHIP_STATIC;
-	if (!member->fixed) {
-		rc = err_set(-ENOTSUP, "membership = etcd: this version has membership = static alone");
-		rc = failed(config, rc);
-		member_close(member);
-		return rc;
-	}
+	member->config_name = config->cluster.name.text;
 	member->timer = evtimer_new(daemon->base, on_timer, member);
 	rc = member->timer ? self_fill(config, pool, &member->self) : err_set(-ENOMEM, "out of memory");
 	if (rc == 0)
 		rc = membership_create(&config->cluster, daemon->base, &member->self, &membership_events, member,
 				       daemon->log, &member->membership);
 	if (rc == 0)
-		rc = open_fixed(member);
+		rc = member->fixed ? open_fixed(member) : open_etcd(member);
 	if (rc < 0) {
 		rc = failed(config, rc);
 		member_close(member);
@@ -378,7 +403,14 @@ int member_open(struct daemon *daemon, struct member **ret_member)
 int member_begin(struct member *member)
 {
 	const struct config *config = member->daemon->config;
-	struct handover_options options = {
+	struct handover_options options;
+	int rc;
+
+	member->pool = member->daemon->pools[member->pool_index];
+	rc = member->fixed ? 0 : member_etcd_join(member);
+	if (rc < 0)
+		return failed(config, rc);
+	options = (struct handover_options){
 		.shards = member->map->shards,
 		.self = member->self.number,
 		.boot_id = member->self.boot_id,
@@ -386,9 +418,6 @@ int member_begin(struct member *member)
 		.fixed = member->fixed,
 		.bound_ns = (uint64_t)config->cluster.map_bound.number,
 	};
-	int rc;
-
-	member->pool = member->daemon->pools[member->pool_index];
 	cluster_publish_begin(member->pool, member->map->cluster, member->self.number);
 	rc = handover_create(&options, &handover_ops, member, &member->handover);
 	if (rc == 0)
@@ -411,6 +440,9 @@ void member_close(struct member *member)
 	handover_free(member->handover);
 	if (member->timer)
 		event_free(member->timer);
+	if (member->tick)
+		event_free(member->tick);
+	free(member->alive);
 	cluster_map_free(member->map);
 	cluster_map_free(member->waiting);
 	free(member->leaving);
@@ -426,7 +458,7 @@ static int reload_check(struct member *member, const struct config *next)
 	int rc = membership_static_load(&next->cluster, member->self.name, &map);
 
 	if (rc == 0)
-		rc = map_fits(member, map);
+		rc = member_map_fits(member, map);
 	if (rc == 0)
 		rc = member_leave_check(member, map);
 	cluster_map_free(map);
@@ -439,15 +471,23 @@ int member_reload(struct member *member, const struct config *next)
 
 	if (!member)
 		return 0;
+	member->self.weight = (uint32_t)next->cluster.weight.number;
 	rc = member->fixed ? reload_check(member, next) : 0;
 	if (rc == 0)
 		rc = membership_reload(member->membership, &next->cluster, &member->self);
 	if (rc < 0)
 		return failed(next, rc);
-	/* one that was refused before is no news to membership */
-	member->look = true;
+	/* a map that was refused before is no news to membership */
+	member->look = member->fixed;
 	event_active(member->timer, EV_TIMEOUT, 0);
+	if (!member->fixed)
+		member_etcd_changed(member);
 	return 0;
+}
+
+bool member_serves(const struct member *member)
+{
+	return !member || member->fixed || !member->fenced;
 }
 
 const struct cluster_map *member_map(const struct member *member)

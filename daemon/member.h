@@ -38,8 +38,36 @@ void member_close(struct member *member);
  */
 int member_reload(struct member *member, const struct config *next);
 
+/* Are clients served? Not while the lease is lost. NULL: yes. */
+bool member_serves(const struct member *member);
 /* The map that is in use. */
 const struct cluster_map *member_map(const struct member *member);
+
+/* ---- what operators wish, member-etcd.c ---- */
+
+enum member_verb { MEMBER_DRAIN, MEMBER_UNDRAIN, MEMBER_REBALANCE, MEMBER_FORGET };
+#define MEMBER_WISHES 16u /* so many last ones are known */
+
+struct member_wish_begun {
+	uint64_t number; /* to ask what has become of it; 0: nothing was asked for */
+	uint64_t epoch;  /* of the map that it began with */
+	uint64_t moving; /* shards that get another owner */
+};
+/*
+ * Asks for a change of the map; `name` is a member, none for REBALANCE. Returns 1, and member_wish_find() tells what becomes of it; 0:
+ * it is so already; with dry_run 1 or 0, and nothing is asked for; negative with a text: it can not be.
+ */
+int member_wish(struct member *member, enum member_verb verb, const char *name, bool dry_run,
+		struct member_wish_begun *ret_begun);
+
+struct member_wish {
+	uint64_t number;
+	bool done;
+	enum handover_outcome outcome; /* when it is done; refused: somebody else has changed the map, ask again */
+	char text[MEMBERSHIP_TEXT_MAX + 1];
+};
+/* NULL: it is not known any more. */
+const struct member_wish *member_wish_find(const struct member *member, uint64_t number);
 
 /* ---- for people, member-stats.c ---- */
 

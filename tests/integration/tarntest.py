@@ -202,7 +202,7 @@ class Daemon:
 
 # URI of each daemon's RDMA listener: that of its unix socket. What is asked of the daemon itself is asked there.
 CONTROLS = {}
-CONTROL_VERBS = ("stats", "top", "pool", "pools", "clients", "config", "reload", "members", "map")
+CONTROL_VERBS = ("stats", "top", "pool", "pools", "clients", "config", "reload", "members", "map", "drain", "undrain", "rebalance", "forget")
 
 
 def tarn(*arguments, stdin=b"", check=0, stdout=subprocess.PIPE, env=None, cwd=None, timeout=PATIENCE, prefix=()):

@@ -162,6 +162,54 @@ def test_client_without_cluster():
             assert "cluster" in answer["error"]["text"], answer
 
 
+def uri_of(members):
+    return "tarn:" + ",".join(member.socket for member in members) + ",?pool=main"
+
+
+def count_keys(member):
+    """As the keeper has counted them last; None: not yet."""
+    return tarn_json("-u", member.control, "stats")["pools"][0]["keys"]
+
+
+def test_keys():
+    """Through any of them all keys are there, each at the member that the map says."""
+    with cluster() as (_, members):
+        for member in members:
+            settled(member)
+        keys = [f"key/{i}" for i in range(60)]
+        for i, key in enumerate(keys):
+            tarn("-u", uri_of(members[i % 3 :] + members[: i % 3]), "put", key, f"value {i}")
+        for i, key in enumerate(keys):
+            assert tarn("-u", uri_of([members[(i + 1) % 3]]), "get", key).stdout == f"value {i}".encode()
+        wanted = {name: 0 for name in NAMES}
+        for key in keys:
+            wanted[tarn_json("-u", members[0].control, "map", "show", "--key", key)["owner"]] += 1
+        assert min(wanted.values()) > 0, wanted
+        for member in members:
+            until(lambda: count_keys(member) == wanted[member.name], f"{member.name} has {wanted[member.name]} keys")
+        assert tarn("-u", uri_of(members), "get", "no such key", check=None).returncode == 1
+        tarn("-u", uri_of(members), "del", keys[0])
+        assert tarn("-u", uri_of(members), "get", keys[0], check=None).returncode == 1
+
+
+def test_reload_keeps_keys():
+    """A member of a store pool does not let its keys be lost by a map."""
+    with cluster() as (where, members):
+        for member in members:
+            settled(member)
+        for i in range(60):
+            tarn("-u", uri_of(members), "put", f"key/{i}", "x")
+        until(lambda: count_keys(members[0]), "keys are counted")
+        changed = document(members, epoch=2)
+        changed["members"][0]["weight"] = 50
+        write_map(where, changed)
+        answer = json.dumps(members[0].reload(check=1))
+        assert "it gives shard " in answer and "keys, which would be lost" in answer, answer
+        assert members[0].cluster()["epoch"] == 1
+        for i in range(60):
+            assert tarn("-u", uri_of(members), "get", f"key/{i}").stdout == b"x"
+
+
 def test_http():
     with cluster(more="[http]\nlisten = 127.0.0.1:0\n") as (_, members):
         port = port_of(members[1])
@@ -280,6 +328,8 @@ if __name__ == "__main__":
             test_map,
             test_no_cluster,
             test_client_without_cluster,
+            test_keys,
+            test_reload_keeps_keys,
             test_http,
             test_reload,
             test_reload_refused,

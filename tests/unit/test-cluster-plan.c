@@ -467,6 +467,37 @@ static void test_cache(void **state)
 	destroy(&world);
 }
 
+/* A cache pool's moves can be left to whoever takes what nobody owns. */
+static void test_release(void **state)
+{
+	struct world world = {.random = 11};
+	struct cluster_map *next = NULL;
+	uint32_t moving;
+
+	(void)state;
+	found(&world, true, 1024, 100);
+	join(&world, 1);
+	settle(&world);
+	assert_int_equal(cluster_plan_drain(world.map, "m1", &next), 1);
+	moving = next->move_count;
+	assert_int_equal(moving, owned_by(&world, "m1"));
+	cluster_plan_release(next);
+	go(&world, 1, &next);
+	assert_int_equal(world.map->move_count, 0);
+	assert_int_equal(owned_by(&world, "m1"), 0);
+	assert_int_equal(owned_by(&world, "m0"), 1024 - moving);
+	take_all(&world);
+	assert_int_equal(owned_by(&world, "m0"), 1024);
+	/* a store pool's keys go by hand-overs alone */
+	destroy(&world);
+	found(&world, false, 1024, 100);
+	join(&world, 1);
+	moving = world.map->move_count;
+	cluster_plan_release(world.map);
+	assert_int_equal(world.map->move_count, moving);
+	destroy(&world);
+}
+
 static void test_forget(void **state)
 {
 	struct world world = {.random = 6};
@@ -725,7 +756,8 @@ int main(void)
 		cmocka_unit_test(test_join_and_leave), cmocka_unit_test(test_undrain),
 		cmocka_unit_test(test_down_store),     cmocka_unit_test(test_given_up),
 		cmocka_unit_test(test_goal_down),      cmocka_unit_test(test_cache),
-		cmocka_unit_test(test_forget),         cmocka_unit_test(test_weights),
+		cmocka_unit_test(test_forget),
+		cmocka_unit_test(test_release),         cmocka_unit_test(test_weights),
 		cmocka_unit_test(test_refused),        cmocka_unit_test(test_two_hundred),
 		cmocka_unit_test(test_random_store),   cmocka_unit_test(test_random_cache),
 	};

@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""A cluster whose map is in etcd, with a cache pool: members join, are drained, go, come back and are fenced. TAP."""
+
+import contextlib
+import signal
+import subprocess
+import time
+
+from etcdtest import Etcd, wait_until
+from tarntest import PATIENCE, TARND, Daemon, freeze, run, tarn_json
+
+SHARDS = 4096
+POOL = "size = 16M\nhugepages = off\nmode = cache\n"
+
+
+class Node(Daemon):
+    def __init__(self, name, etcd, lease="60s", weight=100, pool=POOL, member=None):
+        self.name = name
+        super().__init__(
+            pool=pool,
+            more=f"[cluster]\nname = shop\nmember = {member or name}\nmembership = etcd\netcd_endpoints = {etcd.endpoints}\n"
+            f"map_bound = 1s\nlease = {lease}\nweight = {weight}\n",
+            ready=False,
+            fabric="",
+        )
+
+    def begin(self):
+        with open(self.log_path, "ab") as log:
+            self.process = subprocess.Popen([TARND, "-c", self.config], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+    def start(self):
+        self.begin()
+        self.wait_ready()
+
+    def wait_ready(self):
+        deadline = time.monotonic() + PATIENCE
+        while self.tarn("members", check=None).returncode != 0:
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                raise AssertionError("tarnd did not become ready:\n" + self.log())
+            time.sleep(0.05)
+
+    def members(self):
+        return tarn_json("-u", self.control, "members")
+
+    def cluster(self):
+        return self.members()["cluster"]
+
+    def do(self, *arguments, check=0):
+        return tarn_json("-u", self.control, "--timeout", f"{PATIENCE}s", *arguments, check=check)
+
+    def state_of(self, name):
+        return {row["name"]: row["state"] for row in self.members()["members"]}.get(name)
+
+    def events(self):
+        return [line for line in self.log().splitlines() if "cluster shop" in line]
+
+
+@contextlib.contextmanager
+def cluster(names="abc", **options):
+    """etcd and its members, started together."""
+    with contextlib.ExitStack() as stack:
+        etcd = stack.enter_context(Etcd())
+        nodes = [stack.enter_context(Node(name, etcd, **options)) for name in names]
+        for node in nodes:
+            node.begin()
+        for node in nodes:
+            node.wait_ready()
+        yield etcd, nodes
+
+
+def settled(nodes, shares=None):
+    """Each shard has an owner among these, who has opened it, and all use the same map. shares: of each."""
+    seen = []
+
+    def ask():
+        seen[:] = [node.cluster() for node in nodes]
+        return (
+            len({one["epoch"] for one in seen}) == 1
+            and all(one["shards_open"] == one["shards_owned"] for one in seen)
+            and all(one["shards_unavailable"]["nobody"] == 0 for one in seen)
+            and sum(one["shards_owned"] for one in seen) == SHARDS
+            and (
+                shares is None
+                or all(0.95 * share * SHARDS <= one["shards_owned"] <= 1.05 * share * SHARDS for share, one in zip(shares, seen))
+            )
+        )
+
+    wait_until(ask, lambda: f"all shards are open: {seen}\n" + "\n".join(nodes[0].events()[-10:]))
+    return seen
+
+
+def test_join():
+    """Three that begin at the same moment share the shards; a fourth one gets its share."""
+    with cluster() as (etcd, nodes):
+        settled(nodes, [1 / 3] * 3)
+        assert sorted(row["number"] for row in nodes[0].members()["members"]) == [1, 2, 3]
+        with Node("d", etcd) as fourth:
+            fourth.start()
+            settled([*nodes, fourth], [1 / 4] * 4)
+
+
+def test_drain():
+    with cluster() as (_, nodes):
+        settled(nodes, [1 / 3] * 3)
+        answer = nodes[0].do("drain", "b", "--wait")
+        assert answer["shards_moving"] > 0, answer
+        assert nodes[2].state_of("b") == "draining"
+        settled(nodes, [1 / 2, 0, 1 / 2])
+        # as it is already
+        nodes[1].do("drain", "b")
+        nodes[0].do("drain", "a")
+        settled(nodes, [0, 0, 1])
+        answer = nodes[0].do("drain", "c", check=1)
+        assert "no other member of cluster 'shop' is up" in answer["error"]["text"], answer
+        assert "no member 'x'" in nodes[0].do("drain", "x", check=1)["error"]["text"]
+        nodes[2].do("undrain", "a")
+        nodes[2].do("undrain", "b")
+        settled(nodes, [1 / 3] * 3)
+        # a member that owns nothing leaves when its daemon ends
+        nodes[0].do("drain", "c", "--wait")
+        nodes[2].stop()
+        wait_until(lambda: nodes[0].state_of("c") == "left", "c has left")
+        nodes[2].start()
+        settled(nodes, [1 / 3] * 3)
+
+
+def test_gone_and_back():
+    """Shards of a member that ends, or dies, are taken by the others; it gets them back."""
+    with cluster(lease="10s") as (_, nodes):
+        settled(nodes, [1 / 3] * 3)
+        nodes[1].stop()
+        wait_until(lambda: nodes[0].state_of("b") == "down", "b is down")
+        settled([nodes[0], nodes[2]], [1 / 2] * 2)
+        nodes[1].start()
+        settled(nodes, [1 / 3] * 3)
+        assert "is up" in nodes[0].do("forget", "b", check=1)["error"]["text"]
+        nodes[1].kill()
+        wait_until(lambda: nodes[0].state_of("b") == "down", "b is down")
+        settled([nodes[0], nodes[2]], [1 / 2] * 2)
+        nodes[0].do("forget", "b")
+        assert nodes[2].do("forget", "b") and nodes[0].state_of("b") == "left"
+        nodes[1].start()
+        settled(nodes, [1 / 3] * 3)
+
+
+def test_fencing():
+    """Without etcd the lease ends: each member cuts all off; with etcd again they go on by themselves."""
+    with cluster(lease="10s") as (etcd, nodes):
+        settled(nodes)
+        etcd.freeze(0)
+        for node in nodes:
+            wait_until(lambda: "the lease is lost" in node.log(), "it fences itself")
+            assert node.cluster()["shards_open"] == 0
+        etcd.go_on(0)
+        for node in nodes:
+            wait_until(lambda: "there is a new lease" in node.log(), "it goes on")
+        settled(nodes, [1 / 3] * 3)
+
+
+def test_stopped():
+    """Who stands still for longer than its lease has nothing any more when it goes on."""
+    with cluster(lease="10s") as (_, nodes):
+        settled(nodes, [1 / 3] * 3)
+        freeze(nodes[2].process)
+        wait_until(lambda: nodes[0].state_of("c") == "down", "c is taken for dead")
+        settled(nodes[:2], [1 / 2] * 2)
+        nodes[2].process.send_signal(signal.SIGCONT)
+        wait_until(lambda: "the lease is lost" in nodes[2].log(), "it fences itself")
+        settled(nodes, [1 / 3] * 3)
+
+
+def test_weight():
+    """Another weight moves nothing by itself; rebalance does, and its dry run says how much."""
+    with cluster("ab") as (_, nodes):
+        settled(nodes, [1 / 2] * 2)
+        with open(nodes[0].config, encoding="utf-8") as file:
+            text = file.read()
+        with open(nodes[0].config, "w", encoding="utf-8") as file:
+            file.write(text.replace("weight = 100", "weight = 300"))
+        nodes[0].tarn("reload")
+        wait_until(lambda: [row["weight"] for row in nodes[1].members()["members"] if row["name"] == "a"] == [300], "the weight")
+        settled(nodes, [1 / 2] * 2)
+        dry = nodes[1].do("rebalance", "--dry-run")["shards_moving"]
+        assert 0.2 * SHARDS < dry < 0.3 * SHARDS, dry
+        settled(nodes, [1 / 2] * 2)
+        assert nodes[1].do("rebalance")["shards_moving"] == dry
+        settled(nodes, [3 / 4, 1 / 4])
+        assert nodes[1].do("rebalance")["shards_moving"] == 0
+
+
+def test_one_name():
+    """Two with one name: the second one gets no place, and says why."""
+    with cluster("a") as (etcd, nodes):
+        settled(nodes)
+        with Node("other", etcd, member="a") as second:
+            second.begin()
+            wait_until(lambda: "membership: " in second.log(), "it says what is wrong")
+            assert second.process.poll() is None
+            second.kill()
+        assert settled(nodes)[0]["shards_owned"] == SHARDS
+
+
+def test_refused():
+    with Etcd() as etcd:
+        with Node("a", etcd, pool=POOL.replace("mode = cache\n", "")) as node:
+            result = subprocess.run([TARND, "-c", node.config], capture_output=True, timeout=PATIENCE, check=False)
+            said = result.stderr.decode()
+            assert result.returncode > 0 and "mode = store" in said and f"{node.config}:" in said, said
+        with Node("a", etcd, weight=0) as node:
+            result = subprocess.run([TARND, "-c", node.config], capture_output=True, timeout=PATIENCE, check=False)
+            assert result.returncode > 0 and "weight 0" in result.stderr.decode(), result.stderr
+
+
+def test_static_refuses_wishes():
+    """(A cluster with a fixed map is changed by its file: test-cluster.py.)"""
+    with Daemon(pool=POOL, fabric="") as alone:
+        for verb in (["drain", "a"], ["undrain", "a"], ["forget", "a"], ["rebalance"]):
+            answer = tarn_json("-u", alone.control, *verb, check=1)
+            assert "in no cluster" in answer["error"]["text"], answer
+
+
+if __name__ == "__main__":
+    run(
+        [
+            test_join,
+            test_drain,
+            test_gone_and_back,
+            test_fencing,
+            test_stopped,
+            test_weight,
+            test_one_name,
+            test_refused,
+            test_static_refuses_wishes,
+        ]
+    )
