@@ -327,7 +327,8 @@ static bool cut_step(struct handover *h, uint64_t now_ns, uint64_t *next)
 		const struct handover_shard *s = &h->shards[i];
 
 		/* a walk that empties it must not go on in an open shard */
-		if (!cuts(s->stage) || (s->in_job && s->stage == STAGE_ENTERING))
+		if (!cuts(s->stage) || (s->in_job && s->stage == STAGE_ENTERING &&
+					!MUTATED(MUTATION_TAKEBOOT)))
 			continue;
 		if (s->mover != HANDOVER_NOBODY && (s->mover != mover || s->number != number) &&
 		    !MUTATED(MUTATION_MOVER)) {

@@ -20,7 +20,7 @@ static struct hw_record *record_of(const struct hw_client *c)
 
 static uint32_t shard_of_call(const struct hw_client *c)
 {
-	return record_of(c)->key % HW_SHARDS;
+	return record_of(c)->key % HW_PLAY;
 }
 
 static uint32_t *slot_of(const struct hw_client *c)

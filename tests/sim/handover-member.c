@@ -89,27 +89,7 @@ static int on_cut(void *arg, uint16_t from, uint64_t number)
 
 static int on_write(void *arg, const struct handover_write *write)
 {
-	struct hw_member *m = arg;
-	struct hw_world *w = m->world;
-
-	for (unsigned i = 0; i < HW_REQUESTS; i++) {
-		struct hw_request *r = &w->requests[i];
-
-		if (r->sent)
-			continue;
-		*r = (struct hw_request){.write = *write,
-					 .from = m->place,
-					 .boot_id = m->boot_id,
-					 .sent = true,
-					 .ready_ns = w->now_ns + (w->calm ? 0 : hw_while(w))};
-		if (!hw_keep_changes(r, write))
-			return -ENOMEM;
-		hw_trace(w, "m%u asks the keeper: change %u of shard %u, if epoch %llu, if boot id %llu",
-			 m->place, write->changes[0].what, write->changes[0].shard,
-			 (unsigned long long)write->if_epoch, (unsigned long long)write->if_boot_id);
-		return 0;
-	}
-	return -EAGAIN;
+	return hw_send(arg, write);
 }
 
 static const struct handover_ops ops = {
@@ -122,6 +102,16 @@ static const struct handover_ops ops = {
 	.cut = on_cut,
 	.write = on_write,
 };
+
+uint32_t hw_held(const struct hw_world *w, unsigned member, uint32_t key)
+{
+	return hw_slot_value(w->member[member].slots[key]);
+}
+
+uint32_t hw_truth(const struct hw_world *w, uint32_t key)
+{
+	return w->current[key];
+}
 
 /* ---- the walks ---- */
 
@@ -156,7 +146,7 @@ static void walk_step(struct hw_member *m)
 	for (uint32_t i = 0; i < m->job_count; i++) {
 		uint32_t to = walked(m->job, m->slots[key]);
 
-		if (m->job_shards[i] != key % HW_SHARDS || to == m->slots[key])
+		if (m->job_shards[i] != key % HW_PLAY || to == m->slots[key])
 			continue;
 		hw_trace(m->world, "m%u walks over key %u: %x -> %x", m->place, key, m->slots[key], to);
 		/* freezing and thawing are no changes, and what is emptied is not here any more */
@@ -199,7 +189,7 @@ static void mover_end(struct hw_member *m, int result)
 static bool in_attempt(const struct hw_mover *v, uint32_t key)
 {
 	for (uint32_t i = 0; i < v->attempt.count; i++)
-		if (v->attempt.shards[i] == key % HW_SHARDS)
+		if (v->attempt.shards[i] == key % HW_PLAY)
 			return true;
 	return false;
 }

@@ -6,6 +6,7 @@
  */
 #include "handover-world.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -96,7 +97,7 @@ void hw_map_publish(struct hw_world *w)
 
 	m->map.epoch += 1 + hw_below(w, 3);
 	w->newest++;
-	for (uint32_t shard = 0; shard < HW_SHARDS; shard++) {
+	for (uint32_t shard = 0; shard < HW_PLAY; shard++) {
 		if (m->owners[shard] != CLUSTER_NOBODY)
 			w->last_owner[shard] = m->owners[shard];
 		hw_trace(w, "the map of epoch %llu: shard %u is m%d's since %llu, taken %llu",
@@ -116,7 +117,7 @@ bool hw_change(struct hw_world *w, unsigned member, uint32_t key, uint32_t word)
 
 	w->member[member].slots[key] = word;
 	/* until somebody else begins, a shard without an owner is where it was */
-	if (w->last_owner[key % HW_SHARDS] != member)
+	if (w->last_owner[key % HW_PLAY] != member)
 		return false;
 	if (before != after)
 		w->current[key] = after;
@@ -125,7 +126,7 @@ bool hw_change(struct hw_world *w, unsigned member, uint32_t key, uint32_t word)
 
 void hw_vanish(struct hw_world *w, uint32_t shard)
 {
-	for (uint32_t key = shard; key < HW_KEYS; key += HW_SHARDS) {
+	for (uint32_t key = shard; key < HW_KEYS; key += HW_PLAY) {
 		struct hw_record *r = &w->records[w->record_count++];
 
 		*r = (struct hw_record){.key = key};
@@ -148,15 +149,15 @@ static void check_switch(struct hw_world *w, uint32_t shard)
 		hw_vanish(w, shard);
 		return;
 	}
-	for (uint32_t key = shard; key < HW_KEYS; key += HW_SHARDS)
-		if (hw_slot_value(w->member[owner].slots[key]) != w->current[key])
+	for (uint32_t key = shard; key < HW_KEYS; key += HW_PLAY)
+		if (hw_held(w, owner, key) != hw_truth(w, key))
 			hw_fail(w, "key %u: m%u becomes the owner with value %u, and it is %u", key, owner,
-				hw_slot_value(w->member[owner].slots[key]), w->current[key]);
+				hw_held(w, owner, key), hw_truth(w, key));
 }
 
 /* ---- requests ---- */
 
-bool hw_keep_changes(struct hw_request *r, const struct handover_write *write)
+static bool keep_changes(struct hw_request *r, const struct handover_write *write)
 {
 	size_t bytes = write->count * sizeof(*write->changes);
 
@@ -166,6 +167,35 @@ bool hw_keep_changes(struct hw_request *r, const struct handover_write *write)
 	else
 		memcpy(r->write.changes, write->changes, bytes);
 	return r->sent;
+}
+
+int hw_send(struct hw_member *m, const struct handover_write *write)
+{
+	struct hw_world *w = m->world;
+
+	for (unsigned i = 0; i < HW_REQUESTS; i++) {
+		struct hw_request *r = &w->requests[i];
+
+		if (r->sent)
+			continue;
+		*r = (struct hw_request){.write = *write,
+					 .from = m->place,
+					 .boot_id = m->boot_id,
+					 .sent = true,
+					 .ready_ns = w->now_ns + (w->calm ? 0 : hw_while(w))};
+		if (!keep_changes(r, write))
+			return -ENOMEM;
+		/* a request that outlives who has sent it */
+		if (write->changes[0].what == HANDOVER_TAKE && !w->calm && hw_chance(w, 300)) {
+			m->dies_ns = w->now_ns + hw_below(w, 10 * w->tick_ns);
+			r->ready_ns = m->dies_ns + hw_below(w, 300 * w->tick_ns);
+		}
+		hw_trace(w, "m%u asks the keeper: change %u of shard %u, if epoch %llu, if boot id %llu",
+			 m->place, write->changes[0].what, write->changes[0].shard,
+			 (unsigned long long)write->if_epoch, (unsigned long long)write->if_boot_id);
+		return 0;
+	}
+	return -EAGAIN;
 }
 
 static void request_free(struct hw_request *r)
@@ -217,11 +247,24 @@ static void tell(struct hw_world *w, struct hw_request *r, enum handover_outcome
 	r->told = true;
 }
 
+static void end_doomed(struct hw_member *m)
+{
+	struct hw_world *w = m->world;
+
+	if (m->dies_ns == 0 || m->dies_ns > w->now_ns || m->h == NULL)
+		return;
+	m->dies_ns = 0;
+	w->starts++;
+	hw_member_end(m, true, hw_below(w, 20 * w->tick_ns));
+}
+
 void hw_keeper_step(struct hw_world *w)
 {
 	struct hw_request *r = &w->requests[hw_below(w, HW_REQUESTS)];
 	bool done;
 
+	for (unsigned i = 0; i < w->members; i++)
+		end_doomed(&w->member[i]);
 	if (!r->sent || r->ready_ns > w->now_ns)
 		return;
 	/* the answer comes before the request does: it is late, or never comes */
@@ -328,7 +371,7 @@ static void declare(struct hw_world *w, uint16_t place)
 
 void hw_planner_step(struct hw_world *w)
 {
-	uint32_t shard = (uint32_t)hw_below(w, HW_SHARDS);
+	uint32_t shard = (uint32_t)hw_below(w, HW_PLAY);
 	uint16_t place = (uint16_t)hw_below(w, w->members);
 
 	switch (hw_below(w, 8)) {

@@ -27,8 +27,11 @@
 
 #define HW_MEMBERS  3u
 #define HW_CLIENTS  3u
-#define HW_SHARDS   2u
-#define HW_KEYS     4u /* key % HW_SHARDS is its shard */
+#ifndef HW_SHARDS
+#define HW_SHARDS 2u
+#endif
+#define HW_PLAY     2u /* so many of them have keys, and move */
+#define HW_KEYS     4u /* key % HW_PLAY is its shard */
 #define HW_CALLS    16u /* of a client */
 #define HW_RECORDS  200u
 #define HW_MAPS     512u
@@ -76,12 +79,14 @@ struct hw_mover {
 struct hw_member {
 	struct hw_world *world;
 	unsigned place;
+	void *pool;         /* pool-member.c's */
 	struct handover *h; /* NULL: it is down */
 	uint64_t boot_id;
 	uint32_t slots[HW_KEYS];
 	uint64_t words[HW_SHARDS];
 	/* the daemon */
 	uint64_t start_ns, wake_ns, due_ns;
+	uint64_t dies_ns; /* 0: not by itself */
 	enum handover_job job;
 	uint32_t job_shards[HW_SHARDS], job_count, job_at; /* job_at: of keys */
 	bool job_runs;
@@ -187,10 +192,13 @@ static inline const struct hw_map *hw_newest(const struct hw_world *w)
 /* A copy of the newest map, to be changed and published. NULL: the schedule has had enough of them. */
 struct hw_map *hw_map_next(struct hw_world *w);
 void hw_map_publish(struct hw_world *w);
-/* The changes of a request are its own. False: no memory. */
-bool hw_keep_changes(struct hw_request *r, const struct handover_write *write);
+/* struct handover_ops, write(). */
+int hw_send(struct hw_member *m, const struct handover_write *write);
 /* A slot changes; true: where the key is. */
 bool hw_change(struct hw_world *w, unsigned member, uint32_t key, uint32_t word);
+/* The value of a key at a member, 0: none; and what it is. By handover-member.c, or pool-member.c. */
+uint32_t hw_held(const struct hw_world *w, unsigned member, uint32_t key);
+uint32_t hw_truth(const struct hw_world *w, uint32_t key);
 /* Every key of a shard is gone, at this instant. */
 void hw_vanish(struct hw_world *w, uint32_t shard);
 /* A request reaches the keeper, if any does; what others do to the map; what befalls the members. */

@@ -148,7 +148,7 @@ static void check_end(struct hw_world *w)
 
 	for (unsigned i = 0; i < w->members; i++)
 		for (uint32_t key = 0; key < HW_KEYS; key++) {
-			uint32_t shard = key % HW_SHARDS, word = w->member[i].slots[key];
+			uint32_t shard = key % HW_PLAY, word = w->member[i].slots[key];
 			bool owner = map->owners[shard] == i;
 
 			if (w->member[i].words[shard] !=

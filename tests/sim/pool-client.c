@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * pool-client.c - a client of a cluster with a session at each member: its calls through client/kv*.c
+ *
+ * What stands here is what a cluster's session does: which member, when to look for a newer map and begin again. Next: pool-member.c.
+ */
+#include <string.h>
+
+#include "kv.h"
+#include "pool-world.h"
+#include "tarn/tarn.h"
+
+#define RETRY_NS (5 * HW_MS)
+#define KEEP_NS  (400 * HW_MS)
+
+static struct pw_client *of(struct hw_client *c)
+{
+	return &pw_world(c->world)->clients[c->number];
+}
+
+static struct hw_record *record_of(const struct hw_client *c)
+{
+	return &c->world->records[c->record];
+}
+
+/* ---- connections ---- */
+
+static int connect_again(struct session_connector *connector, uint64_t timeout_ns,
+			 struct session_link *ret_link, enum session_again *ret_again,
+			 uint64_t *ret_wait_ns)
+{
+	const struct pw_connector *own = (const struct pw_connector *)connector;
+	const struct pw_client *c = own->client;
+	struct sim *sim = pw_sim(&c->client->world->member[own->member]);
+	struct session_link link = {0};
+
+	(void)timeout_ns;
+	*ret_wait_ns = 0;
+	*ret_again = SESSION_SOON;
+	if (!sim_daemon_connect(sim->daemon, &link.identity.client_slot, &link.identity.client_id))
+		return -TARN_ESESSION;
+	link.ep = sim_connect(sim, c->client->number, link.identity.client_slot, link.identity.client_id);
+	link.geometry = sim->geometry;
+	*ret_link = link;
+	return 0;
+}
+
+static void connector_free(struct session_connector *connector)
+{
+	(void)connector;
+}
+
+bool pw_client_open(struct pw_client *c)
+{
+	struct hw_client *client = c->client;
+	struct tarn_options options = TARN_OPTIONS_INIT;
+
+	options.flags = TARN_NO_THREAD | TARN_NO_CACHE;
+	options.timeout_ms = 5000;
+	c->task = NULL;
+	c->keeps = false;
+	c->keep_ns = 0;
+	memset(c->since, 0, sizeof(c->since));
+	for (unsigned i = 0; i < PW_MEMBERS; i++) {
+		struct sim *sim = pw_sim(&client->world->member[i]);
+		struct session_identity identity = {0};
+
+		if (!sim_daemon_connect(sim->daemon, &identity.client_slot, &identity.client_id) ||
+		    session_create(sim_connect(sim, client->number, identity.client_slot,
+					       identity.client_id),
+				   &sim->geometry, &identity, &options, &c->sessions[i]) < 0)
+			return false;
+		c->connectors[i] = (struct pw_connector){
+			.base = {.connect = connect_again, .free = connector_free},
+			.client = c,
+			.member = i};
+		c->sessions[i]->connector = &c->connectors[i].base;
+		c->sessions[i]->since = c->since[i];
+		c->sessions[i]->since_shards = HW_SHARDS;
+	}
+	return true;
+}
+
+void pw_client_free(struct pw_client *c)
+{
+	for (unsigned i = 0; i < PW_MEMBERS; i++) {
+		session_free(c->sessions[i]);
+		c->sessions[i] = NULL;
+	}
+}
+
+void pw_client_lose(struct pw_client *c, unsigned member)
+{
+	struct sim *sim = pw_sim(&c->client->world->member[member]);
+
+	if (c->sessions[member] == NULL || c->sessions[member]->lost)
+		return;
+	sim_break(sim, c->client->number);
+	c->sessions[member]->lost = true;
+}
+
+void hw_client_break(struct hw_client *client)
+{
+	pw_client_lose(of(client), (unsigned)hw_below(client->world, PW_MEMBERS));
+}
+
+/* ---- calls ---- */
+
+static void end(struct hw_client *c, enum linear_outcome outcome, bool dropped)
+{
+	struct hw_world *w = c->world;
+	struct hw_record *r = record_of(c);
+
+	r->op.returned = ++w->clock;
+	r->op.outcome = outcome;
+	r->dropped = dropped;
+	w->acknowledged += !dropped && outcome != LINEAR_MAYBE;
+	hw_trace(w, "c%u ends: %s", c->number,
+		 dropped		     ? "no answer"
+		 : outcome == LINEAR_MAYBE   ? "ambiguous"
+		 : outcome == LINEAR_ABSENT ? "absent"
+					     : "done");
+	c->phase = HW_IDLE;
+	c->wake_ns = w->now_ns + hw_while(w) / 16;
+}
+
+static void again(struct hw_client *c)
+{
+	struct hw_world *w = c->world;
+
+	if (w->now_ns > c->limit_ns) {
+		end(c, LINEAR_MAYBE, true);
+		return;
+	}
+	c->phase = HW_BEGIN;
+	c->house_ns = w->now_ns;
+	c->wake_ns = w->now_ns + hw_below(w, RETRY_NS);
+}
+
+static void begin(struct hw_client *c)
+{
+	static const enum linear_kind kinds[] = {LINEAR_GET, LINEAR_GET, LINEAR_PUT,
+						 LINEAR_PUT, LINEAR_DELETE};
+	struct hw_world *w = c->world;
+	struct hw_record *r = &w->records[w->record_count];
+
+	c->record = w->record_count++;
+	*r = (struct hw_record){.key = (uint32_t)hw_below(w, HW_KEYS)};
+	r->op.kind = kinds[hw_below(w, 5)];
+	r->op.client = c->number;
+	r->op.invoked = ++w->clock;
+	r->op.returned = LINEAR_NEVER;
+	r->op.outcome = LINEAR_MAYBE;
+	if (r->op.kind == LINEAR_PUT)
+		r->op.value = w->record_count;
+	c->calls--;
+	c->phase = HW_BEGIN;
+	c->limit_ns = w->now_ns + HW_LIMIT_NS;
+	w->calls++;
+	hw_trace(w, "c%u begins %s of key %u, record %u", c->number,
+		 r->op.kind == LINEAR_GET   ? "get"
+		 : r->op.kind == LINEAR_PUT ? "put"
+					    : "delete",
+		 r->key, w->record_count);
+}
+
+/* The map as it is known now; which member, and its session. */
+static void start(struct hw_client *client)
+{
+	struct pw_client *c = of(client);
+	struct hw_world *w = client->world;
+	const struct hw_map *map = &w->maps[client->map];
+	const struct hw_record *r = record_of(client);
+	const char *key = pw_world(w)->keys[r->key];
+	struct tarn_session *s;
+	uint64_t id = r->op.value;
+
+	client->target = map->owners[r->key % HW_PLAY];
+	s = c->sessions[client->target];
+	if (s->lost && session_reconnect_try(s, 0) < 0) {
+		/* not by the session's own back-off, which knows the real time alone */
+		s->try_ns = 0;
+		again(client);
+		return;
+	}
+	for (unsigned i = 0; i < PW_MEMBERS; i++)
+		for (uint32_t shard = 0; shard < HW_SHARDS; shard++)
+			c->since[i][shard] = map->owners[shard] == i ? map->since[shard] : 0;
+	client->phase = HW_READ;
+	switch (r->op.kind) {
+	case LINEAR_PUT:
+		memcpy(c->value, &id, sizeof(c->value));
+		c->task = kv_put(s->op, key, PW_KEY_BYTES, c->value, sizeof(c->value), NULL);
+		break;
+	case LINEAR_DELETE:
+		c->task = kv_delete(s->op, key, PW_KEY_BYTES);
+		break;
+	default:
+		c->task = kv_get(s->op, key, PW_KEY_BYTES, c->buffer, sizeof(c->buffer), false);
+	}
+	c->task->status = 0;
+}
+
+static void judge(struct hw_client *client, int result)
+{
+	struct pw_client *c = of(client);
+	struct hw_record *r = record_of(client);
+	bool get = r->op.kind == LINEAR_GET;
+
+	hw_trace(client->world, "c%u's call at m%u: %d", client->number, client->target, result);
+	if (result == 0 && get)
+		memcpy(&r->op.value, c->buffer, sizeof(r->op.value));
+	if (result == 0)
+		end(client, LINEAR_OK, false);
+	else if (result == -TARN_ENOTFOUND && r->op.kind != LINEAR_PUT)
+		end(client, LINEAR_ABSENT, false);
+	else if (result == -TARN_EMOVED)
+		again(client);
+	else if (result == -TARN_EAMBIGUOUS && !get)
+		end(client, LINEAR_MAYBE, false);
+	else if (result == -TARN_ESESSION || result == -TARN_ETIMEOUT || result == -TARN_EPOOLFULL)
+		end(client, LINEAR_MAYBE, true);
+	else
+		hw_fail(client->world, "c%u: a call on key %u returned %d, which it must not",
+			client->number, r->key, result);
+}
+
+/* Between two calls: pages go back, and counts are raised, which sweeps wait for. */
+static void keep(struct pw_client *c)
+{
+	struct hw_world *w = c->client->world;
+	struct tarn_session *s;
+
+	c->keep_ns = w->now_ns + KEEP_NS / 2 + hw_below(w, KEEP_NS);
+	c->kept = 1 - c->kept;
+	s = c->sessions[c->kept];
+	if (s->lost)
+		return;
+	c->keeps = true;
+	c->task = process_start(s->process, false);
+	c->task->status = 0;
+}
+
+static unsigned member_of_task(const struct pw_client *c)
+{
+	return c->keeps ? c->kept : c->client->target;
+}
+
+uint64_t pw_client_next(const struct pw_client *c)
+{
+	const struct hw_client *client = c->client;
+
+	if (c->task)
+		return pw_task_next(&pw_sim(&client->world->member[member_of_task(c)])
+					     ->endpoints[client->number],
+				    c->task);
+	if (client->phase == HW_IDLE && (client->calls == 0 || c->keep_ns < client->wake_ns))
+		return c->keep_ns;
+	return client->wake_ns;
+}
+
+void hw_client_step(struct hw_client *client)
+{
+	struct pw_client *c = of(client);
+	bool ended = false;
+	int result;
+
+	if (c->task) {
+		ended = pw_task_step(c->sessions[member_of_task(c)], c->task);
+	} else if (client->phase == HW_IDLE && c->keep_ns <= client->world->now_ns) {
+		keep(c);
+		ended = c->task && c->task->step(c->task);
+	} else if (client->phase == HW_BEGIN) {
+		start(client);
+		ended = c->task && c->task->step(c->task);
+	} else if (client->calls) {
+		begin(client);
+	}
+	if (!ended)
+		return;
+	result = c->task->result;
+	c->task = NULL;
+	if (!c->keeps)
+		judge(client, result);
+	c->keeps = false;
+}
+
+/* A newer map, of a member that can be asked. */
+void hw_client_house(struct hw_client *c)
+{
+	struct hw_world *w = c->world;
+	const struct hw_member *m = &w->member[hw_below(w, w->members)];
+
+	c->house_ns = w->now_ns + hw_below(w, HW_BOUND_NS);
+	if (m->h != NULL && m->map > c->map && m->wake_ns <= w->now_ns)
+		c->map = m->map;
+}
