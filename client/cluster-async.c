@@ -256,7 +256,9 @@ static void begin(struct cluster_async *a, struct cluster_op *call)
 	int ret;
 
 	if (call->cancelled || now >= call->asked.limit_ns) {
-		end(a, call, call->cancelled ? -TARN_ECANCELED : -TARN_ETIMEOUT);
+		int status = call->tries > 0 ? -TARN_EUNAVAILABLE : -TARN_ETIMEOUT;
+
+		end(a, call, call->cancelled ? -TARN_ECANCELED : status);
 		return;
 	}
 	if (is_write(call) && !fresh_now(a)) {

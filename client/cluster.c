@@ -424,7 +424,8 @@ static int first_map(struct cluster *c, uint64_t limit_ns)
 				 ret == -TARN_ENOTFOUND;
 			snprintf(all + at, sizeof(all) - at, "%s%s", i ? "; " : "", err_text());
 			/* who says no to the client says no everywhere */
-			if (ret == -TARN_EAUTH || ret == -TARN_ENOTBUILT || ret == -ENOMEM)
+			if (ret == -TARN_EAUTH || ret == -TARN_ENOTBUILT || ret == -TARN_EURI ||
+			    ret == -ENOMEM)
 				return ret;
 		}
 		if (!again || clock_now_ns() + DELAY_MIN_NS * 5 >= limit_ns)

@@ -198,14 +198,14 @@ static int check_cluster(const struct handshake *h)
 {
 	const char *where = h->uri->path[0] ? h->uri->path : h->uri->host;
 
-	if (!h->connector->cluster || h->reply.cluster == h->connector->expect)
+	if (!h->connector->cluster)
 		return 0;
 	if (h->reply.cluster == 0)
 		return err_set(-TARN_EURI,
 			       "pool %s at %s belongs to no cluster, and the URI speaks of one: open it as "
 			       "tarn://HOST/POOL or tarn:SOCKET-PATH?pool=NAME, without a comma",
 			       h->uri->pool, where);
-	if (h->connector->expect == 0)
+	if (h->connector->expect == 0 || h->reply.cluster == h->connector->expect)
 		return 0;
 	return err_set(-TARN_EPROTO, "pool %s at %s belongs to another cluster", h->uri->pool,
 		       where);

@@ -2,9 +2,8 @@
 /*
  * Splits one subtable S into S and N while clients work on both; see split.h. Main thread, called by
  * grow.c. Every slot is moved in four CASes in a row, so that it is frozen for microseconds (in a
- * nic domain: some round trips of the device), readable at every instant, and writable in at most
- * one place. Nothing here waits. Read docs/protocol.md section 8 with it, and client/kv-split.c for
- * the other side.
+ * nic domain: some round trips of the device, and split-many.c goes ahead), readable at every
+ * instant, and writable in at most one place. Next: docs/protocol.md section 8; client/kv-split.c.
  */
 #include <string.h>
 

@@ -20,6 +20,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../integration"))
 # pylint: disable=wrong-import-position
+import tarntest
 from tarntest import BUILD, FABRIC, Daemon, parse, run, tarn, tarn_json
 
 SOAK = os.path.join(BUILD, "tests/soak/soak")
@@ -179,6 +180,7 @@ def test_soak():
     size = max(256, keys * 600 // (1 << 20) + 192)
     pool = f"size = {size}M\nhugepages = off\nfile = {folder}/pool\nkeys = {FIRST_KEYS}\nmax_clients = 64\n"
     clients = None
+    tarntest.PATIENCE = 300  # gigabytes are touched and registered, on a machine that does other things, too
     try:
         with Daemon(pool) as daemon:
             clients = Clients(daemon, folder, keys)
