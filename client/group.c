@@ -149,6 +149,14 @@ static void want_block(struct group *g, struct item *item, int state)
 	item->state = state;
 }
 
+/* May the value that is copied overwrite the key? */
+static inline bool own_key_in_buffer(const struct group_get *get)
+{
+	uintptr_t key = (uintptr_t)get->key, buffer = (uintptr_t)get->buffer;
+
+	return !get->exists_only && key < buffer + get->bytes && buffer < key + get->key_bytes;
+}
+
 static void locate(struct group *g, struct item *item)
 {
 	struct tarn_session *s = g->session;
@@ -158,6 +166,9 @@ static void locate(struct group *g, struct item *item)
 
 	item->state = ITEM_ALONE;
 	if (s->since && !found_since(s, item->hash, &shard))
+		return;
+	/* near, T1 is judged behind the copy, and who is too late needs its key once more */
+	if (g->near && own_key_in_buffer(&item->get))
 		return;
 	if (g->cached && cache_find(s->cache, item->hash, s->epoch, &c->slot, &c->word)) {
 		want_block(g, item, ITEM_CACHED);
@@ -305,7 +316,6 @@ static void look_cached(struct group *g, struct item *item)
 
 	get(g, c->slot, &item->seen, 8);
 	if (item->seen == c->word && match(g, item) > 0) {
-		s->stats.cache_hits++;
 		end_found(g, item);
 		return;
 	}
@@ -431,8 +441,10 @@ static unsigned finish(struct group *g)
 		cached += item->read == 0;
 	}
 	session_count_gets(s, g->now_ns - g->first_read_ns, g->now_ns, ended, hits);
-	if (s->cache)
+	if (s->cache) {
+		s->stats.cache_hits += cached;
 		s->stats.cache_misses += ended - cached;
+	}
 	return g->count - ended;
 }
 

@@ -306,6 +306,76 @@ static void test_too_late(void **state)
 	session_free(s);
 }
 
+/* Such a session stands still as above. `ops` is its own. */
+static struct tarn_session *open_paused(void **state, struct fabric_ops *ops)
+{
+	struct tarn_session *s = fixture_session(*state, TARN_NO_THREAD);
+
+	load(s);
+	get_all(s);
+	get_all(s);
+	shm_ops = s->ep->ops;
+	*ops = *shm_ops;
+	ops->now = paused;
+	s->ep->ops = ops;
+	return s;
+}
+
+/* What the location cache has known, and was too late, counts once, too. */
+static void test_too_late_cached(void **state)
+{
+	struct fabric_ops ops;
+	struct tarn_session *s = open_paused(state, &ops);
+	char buffers[40][SMALL], keys[40][24];
+	struct tarn_mget gets[40];
+
+	for (uint32_t i = 0; i < 40; i++)
+		gets[i] = (struct tarn_mget){.key = keys[i],
+					     .key_bytes = key_of(i * 50, keys[i]),
+					     .buffer = buffers[i],
+					     .buffer_bytes = SMALL};
+	for (pause_at = 1; pause_at < 8; pause_at++) {
+		uint64_t hits = s->stats.cache_hits, misses = s->stats.cache_misses;
+
+		calls = 0;
+		assert_int_equal(tarn_mget(s, gets, 40), 0);
+		for (uint32_t i = 0; i < 40; i++)
+			assert_int_equal(gets[i].status, 0);
+		assert_int_equal(s->stats.cache_hits - hits + s->stats.cache_misses - misses, 40);
+	}
+	s->ep->ops = shm_ops;
+	session_free(s);
+}
+
+/* A key that stands in its own buffer is still there when it is needed a second time. */
+static void test_key_in_buffer(void **state)
+{
+	struct fabric_ops ops;
+	struct tarn_session *s = open_paused(state, &ops);
+	char buffers[40][SMALL];
+	struct tarn_mget gets[40];
+	struct tarn_item item = TARN_ITEM_INIT;
+
+	for (pause_at = 1; pause_at < 8; pause_at++) {
+		for (uint32_t i = 0; i < 40; i++)
+			gets[i] = (struct tarn_mget){.key = buffers[i],
+						     .key_bytes = key_of(i * 50 + 20, buffers[i]),
+						     .buffer = buffers[i],
+						     .buffer_bytes = SMALL};
+		calls = 0;
+		assert_int_equal(tarn_mget(s, gets, 40), 0);
+		for (uint32_t i = 0; i < 40; i++) {
+			assert_int_equal(gets[i].status, 0);
+			assert_int_equal(gets[i].item.user_flags, i * 50 + 20);
+		}
+		calls = 0;
+		assert_int_equal(tarn_get(s, buffers[0], key_of(20, buffers[0]), buffers[0], SMALL, &item), 0);
+		assert_int_equal(item.user_flags, 20);
+	}
+	s->ep->ops = shm_ops;
+	session_free(s);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -314,6 +384,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_single, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_damaged, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_too_late, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_too_late_cached, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_key_in_buffer, setup, teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
