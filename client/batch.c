@@ -200,6 +200,15 @@ static bool get_done(const struct batch *b, size_t i)
 	return ((const struct tarn_mget *)b->items)[i].status != NEAR_LEFT;
 }
 
+/* Some have ended, so the call has not failed: the others have. */
+static int refuse_left(struct batch *b, int status)
+{
+	for (size_t i = 0; i < b->count; i++)
+		if (!b->done(b, i))
+			refuse(b, i, status);
+	return 0;
+}
+
 TARN_API int tarn_mget(struct tarn_session *session, struct tarn_mget *items, size_t count)
 {
 	struct batch b = {.session = session,
@@ -221,6 +230,8 @@ TARN_API int tarn_mget(struct tarn_session *session, struct tarn_mget *items, si
 	}
 	if (count)
 		ret = drive(&b);
+	if (ret < 0 && b.done)
+		ret = refuse_left(&b, ret);
 	session_leave(session);
 	return ret;
 }
