@@ -502,6 +502,12 @@ static void tell_limit(struct grow *g)
 		    g->pool->name, g->pool->geometry.max_depth);
 }
 
+/* Whatever it wants, and nobody is to be told: then it is not worth a count, which would be done in each round. */
+static bool can_not_split(const struct grow *g, uint64_t entry)
+{
+	return at_limit(g, entry) ? g->limit_told : g->now_ns < g->no_page_until_ns;
+}
+
 static void look_at(struct grow *g, uint64_t index, uint64_t entry)
 {
 	uint32_t depth = layout_directory_depth(entry), page = layout_directory_page(entry);
@@ -515,16 +521,17 @@ static void look_at(struct grow *g, uint64_t index, uint64_t entry)
 	if (depth > g->depth_max_now)
 		g->depth_max_now = depth;
 	find_resting(g, page, &c);
-	if (is_new(g, page) || held(g, index, entry) || !surely_wants_split(g, page, &c))
+	if (is_new(g, page) || held(g, index, entry) || can_not_split(g, entry) ||
+	    !surely_wants_split(g, page, &c))
 		return;
 	if (at_limit(g, entry)) {
 		tell_limit(g);
-	} else if (g->now_ns >= g->no_page_until_ns) {
-		begin(g, index, entry);
-		/* the other half is counted when the round comes to the new subtable */
-		g->halved = c.used / 2;
-		g->used_now -= g->halved;
+		return;
 	}
+	begin(g, index, entry);
+	/* the other half is counted when the round comes to the new subtable */
+	g->halved = c.used / 2;
+	g->used_now -= g->halved;
 }
 
 /* By how much the number of keys grows within LEAD_NS, in thousandths. */
