@@ -351,8 +351,7 @@ int cluster_refresh(struct tarn_session *s, uint64_t limit_ns)
 		clock_sleep_ns(pause);
 		pause = pause < DELAY_MAX_NS / 4 ? 2 * pause : pause;
 	}
-	strncpy(last, c->wrong[0] ? c->wrong : err_text(), sizeof(last) - 1);
-	last[sizeof(last) - 1] = 0;
+	snprintf(last, sizeof(last), "%s", c->wrong[0] ? c->wrong : err_text());
 	return err_set(-TARN_EMAP,
 		       "no fresh map of cluster %s since %.1f s (map_bound is %.1f s): no member could say that epoch "
 		       "%llu is still the newest%s%s",

@@ -84,6 +84,42 @@ static void damage(struct fixture *f, const uint8_t *data, size_t bytes)
 	}
 }
 
+/* A batch: its gets go through near.c and group.c, first by the index, then by the location cache. */
+static void get_many(struct tarn_session *s, bool damaged)
+{
+	static const char *const others[] = {"large", "counter", "absent"};
+	static uint8_t buffers[KEYS + 3][64];
+	struct tarn_mget gets[KEYS + 3];
+	uint32_t numbers[KEYS];
+
+	for (unsigned i = 0; i < KEYS + 3; i++) {
+		const char *other = i < KEYS ? NULL : others[i - KEYS];
+
+		if (!other)
+			numbers[i] = i;
+		gets[i] = (struct tarn_mget){.key = other ? (const void *)other : &numbers[i],
+					     .key_bytes = other ? strlen(other) : 4,
+					     .buffer = buffers[i],
+					     .buffer_bytes = i % 5 == 4 ? i : sizeof(buffers[i]),
+					     .status = 1};
+	}
+	if (tarn_mget(s, gets, KEYS + 3) < 0 && !damaged)
+		abort();
+	for (unsigned i = 0; i < KEYS + 3; i++) {
+		bool small = gets[i].buffer_bytes < 16;
+
+		if (gets[i].status > 0)
+			abort();
+		if (!damaged && i < KEYS &&
+		    (gets[i].status != (small ? -TARN_ETOOSMALL : 0) || gets[i].item.value_bytes != 16 ||
+		     (!small && memcmp(buffers[i], "value of the key", 16))))
+			abort();
+	}
+	if (!damaged &&
+	    (gets[KEYS].status != -TARN_ETOOSMALL || gets[KEYS + 1].status != 0 || gets[KEYS + 2].status != -TARN_ENOTFOUND))
+		abort();
+}
+
 static void use(struct tarn_session *s, bool damaged)
 {
 	static uint8_t buffer[1u << 20];
@@ -94,6 +130,8 @@ static void use(struct tarn_session *s, bool damaged)
 	uint32_t i, steps = 0;
 	int ret;
 
+	get_many(s, damaged);
+	get_many(s, damaged);
 	for (i = 0; i < KEYS; i++) {
 		ret = tarn_get(s, &i, 4, buffer, sizeof(buffer), &item);
 		if (!damaged &&
