@@ -436,7 +436,12 @@ void member_close(struct member *member)
 {
 	if (!member)
 		return;
-	membership_free(member->membership);
+	if (member->membership) {
+		membership_free(member->membership);
+		member->held = member->look = false;
+		/* libevent frees a connection that has something to call back in a later turn of its loop */
+		(void)event_base_loop(member->daemon->base, EVLOOP_NONBLOCK);
+	}
 	handover_free(member->handover);
 	if (member->timer)
 		event_free(member->timer);
