@@ -60,6 +60,7 @@ bool pw_client_open(struct pw_client *c)
 	c->task = NULL;
 	c->keeps = false;
 	c->keep_ns = 0;
+	c->kept = 0;
 	memset(c->since, 0, sizeof(c->since));
 	for (unsigned i = 0; i < PW_MEMBERS; i++) {
 		struct sim *sim = pw_sim(&client->world->member[i]);
