@@ -281,6 +281,7 @@ static bool mover_connect(struct hw_member *m)
 	options.flags = TARN_NO_THREAD | TARN_NO_CACHE;
 	options.timeout_ms = 5000;
 	if (!target->h || target->boot_id != attempt->boot_id ||
+	    target->cut[attempt->from] >= attempt->number ||
 	    !handover_admits(target->h, attempt->from, attempt->number) ||
 	    !sim_daemon_connect(sim->daemon, &identity.client_slot, &identity.client_id) ||
 	    session_create(sim_connect(sim, PW_MOVER, identity.client_slot, identity.client_id),

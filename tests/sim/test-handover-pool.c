@@ -345,6 +345,7 @@ static void calm_down(struct pw_world *w)
 		struct hw_member *m = &hw->member[i];
 
 		m->wake_ns = m->apart_ns = m->mover.wake_ns = 0;
+		pw_sim(m)->tuning.stalls = pw_sim(m)->tuning.post_stalls = 0;
 	}
 	for (unsigned i = 0; i < HW_REQUESTS; i++)
 		hw->requests[i].ready_ns = 0;
