@@ -262,6 +262,8 @@ def test_count_on_a_terminal():
 
 def test_signals():
     """Each signal that ends it leaves the terminal as it was."""
+    # who runs the tests by nohup has it ignored, and so would the command
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         with top(daemon) as screen:
             screen.expect(b"(operations)")
