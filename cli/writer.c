@@ -141,7 +141,7 @@ static const struct unit *unit_of(const char *name)
 static bool is_moment(const char *name)
 {
 	return ends_with(name, "started_ms") || ends_with(name, "connected_ms") ||
-	       ends_with(name, "created_ms");
+	       ends_with(name, "created_ms") || ends_with(name, "since_ms");
 }
 
 static void show_moment(uint64_t ms, char ret_text[TEXT_HUMAN_BYTES])
