@@ -221,8 +221,9 @@ const struct verb verb_drain = {
 	.name = "drain",
 	.operands = "MEMBER",
 	.help = "have a member of the cluster give all its shards to the others",
-	.details = "It can be stopped then without anybody's missing it. In a cache pool its keys are gone: they are "
-		   "misses. `tarn undrain` is the way back. Any member can be asked; root and its daemon's user may do "
+	.details = "It can be stopped then without anybody's missing it. In a store pool its keys go with its shards "
+		   "while clients work: `tarn members` shows how many are left, and [cluster] drain_rate how fast it may be. In a "
+		   "cache pool its keys are gone: they are misses. `tarn undrain` is the way back. Any member can be asked; root and its daemon's user may do "
 		   "it. With membership = etcd alone.",
 	.options = drain_options,
 	.min_operands = 1,

@@ -93,6 +93,7 @@ struct connector {
 	struct fabric_address address; /* points into uri */
 	bool cluster;    /* the pool has to be one of a cluster */
 	uint64_t expect; /* cluster_hash() of that; 0: of any */
+	const struct auth_key *key; /* a mover's, instead of a file's; only while it connects */
 };
 
 struct handshake {
@@ -336,8 +337,14 @@ static int connector_connect(struct session_connector *base, uint64_t timeout_ns
 {
 	struct connector *c = (struct connector *)base;
 	struct handshake h = {.uri = &c->uri, .connector = c};
-	int ret = load_key(c->options.key_file, &h.key, &h.have_key);
+	int ret = 0;
 
+	if (c->key) {
+		h.key = *c->key;
+		h.have_key = true;
+	} else {
+		ret = load_key(c->options.key_file, &h.key, &h.have_key);
+	}
 	*ret_again = SESSION_NEVER;
 	if (ret == 0)
 		ret = shake_hands(c, &h, timeout_ns, ret_link, ret_again, ret_wait_ns);
@@ -445,6 +452,26 @@ int session_open_member(const struct uri *uri, const struct tarn_options *option
 	c->cluster = true;
 	c->expect = cluster;
 	return open_session(c, ret_session);
+}
+
+/* Its end is to be final: what is written through another connection would not be known to be of this one. */
+int session_open_mover(const struct uri *uri, const struct tarn_options *options, uint64_t cluster,
+		       const struct auth_key *key, struct tarn_session **ret_session)
+{
+	struct connector *c = NULL;
+	int ret = connector_new(uri, options, &c);
+
+	if (ret < 0)
+		return ret;
+	c->cluster = true;
+	c->expect = cluster;
+	c->key = key;
+	ret = open_session(c, ret_session);
+	if (ret < 0)
+		return ret;
+	(*ret_session)->connector = NULL;
+	connector_free(&c->base);
+	return 0;
 }
 
 TARN_API int tarn_session_open(const char *uri, const struct tarn_options *options,

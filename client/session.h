@@ -215,12 +215,19 @@ int session_create(struct fabric_endpoint *ep, const struct layout_geometry *geo
  */
 void session_free(struct tarn_session *session);
 struct uri;
+struct auth_key;
 /*
  * connect.c: a session with a pool of a cluster's member, and of no thread's. cluster: cluster_hash(); 0: of any. `options`: merged
  * ones, with the time for this; both are copied.
  */
 int session_open_member(const struct uri *uri, const struct tarn_options *options,
 			uint64_t cluster, struct tarn_session **ret_session);
+/*
+ * The same for tarnd's mover (daemon/mover.c): with this key, or NULL, instead of a file; and a connection that is lost stays
+ * lost.
+ */
+int session_open_mover(const struct uri *uri, const struct tarn_options *options, uint64_t cluster,
+		       const struct auth_key *key, struct tarn_session **ret_session);
 /* A session without any part of a connection, for a cluster's: cluster.h. NULL: no memory. */
 struct tarn_session *session_create_front(const struct tarn_options *options);
 /* reconnect.c: its endpoint is one that knows the time and nothing else. */

@@ -389,12 +389,13 @@ void wire_rpc_encode(const struct wire_rpc *rpc, uint8_t buffer[WIRE_RPC_BYTES])
 	if (rpc->type == WIRE_RPC_PAGE || rpc->type == WIRE_RPC_REGION ||
 	    rpc->type == WIRE_RPC_GROW || rpc->type == WIRE_RPC_MAP)
 		put_uint(&w, rpc->class, 4);
-	if (rpc->type == WIRE_RPC_ADD || rpc->type == WIRE_RPC_CAS || rpc->type == WIRE_RPC_FAA) {
+	if (rpc->type == WIRE_RPC_ADD || rpc->type == WIRE_RPC_CAS || rpc->type == WIRE_RPC_FAA ||
+	    rpc->type == WIRE_RPC_READY) {
 		put_uint(&w, rpc->slot_offset, 8);
 		put_uint(&w, rpc->slot_word, 8);
 		put_uint(&w, (uint64_t)rpc->delta, 8);
 	}
-	if (rpc->type == WIRE_RPC_CAS || rpc->type == WIRE_RPC_FAA)
+	if (rpc->type == WIRE_RPC_CAS || rpc->type == WIRE_RPC_FAA || rpc->type == WIRE_RPC_READY)
 		put_uint(&w, rpc->class, 4);
 	if (rpc->type == WIRE_RPC_GROW) {
 		put_uint(&w, rpc->slot_offset, 8);
@@ -414,7 +415,7 @@ int wire_rpc_decode(const void *buffer, size_t bytes, struct wire_rpc *ret_rpc)
 	skip(&r, 3);
 	rpc.tag = get32(&r);
 	if (rpc.type < WIRE_RPC_PING ||
-	    (rpc.type > WIRE_RPC_GROW && rpc.type != WIRE_RPC_MAP))
+	    (rpc.type > WIRE_RPC_GROW && rpc.type != WIRE_RPC_MAP && rpc.type != WIRE_RPC_READY))
 		return err_set(-TARN_EPROTO, "RPC of unknown type %u", rpc.type);
 	if (rpc.type == WIRE_RPC_PAGE) {
 		rpc.class = get32(&r);
@@ -425,12 +426,13 @@ int wire_rpc_decode(const void *buffer, size_t bytes, struct wire_rpc *ret_rpc)
 	}
 	if (rpc.type == WIRE_RPC_REGION || rpc.type == WIRE_RPC_GROW || rpc.type == WIRE_RPC_MAP)
 		rpc.class = get32(&r);
-	if (rpc.type == WIRE_RPC_ADD || rpc.type == WIRE_RPC_CAS || rpc.type == WIRE_RPC_FAA) {
+	if (rpc.type == WIRE_RPC_ADD || rpc.type == WIRE_RPC_CAS || rpc.type == WIRE_RPC_FAA ||
+	    rpc.type == WIRE_RPC_READY) {
 		rpc.slot_offset = get_uint(&r, 8);
 		rpc.slot_word = get_uint(&r, 8);
 		rpc.delta = (int64_t)get_uint(&r, 8);
 	}
-	if (rpc.type == WIRE_RPC_CAS || rpc.type == WIRE_RPC_FAA)
+	if (rpc.type == WIRE_RPC_CAS || rpc.type == WIRE_RPC_FAA || rpc.type == WIRE_RPC_READY)
 		rpc.class = get32(&r);
 	if (rpc.type == WIRE_RPC_GROW) {
 		rpc.slot_offset = get_uint(&r, 8);
@@ -471,7 +473,7 @@ int wire_rpc_reply_decode(const void *buffer, size_t bytes, struct wire_rpc_repl
 	reply.length = get_uint(&r, 8);
 	if (reply.type < WIRE_RPC_PING ||
 	    (reply.type > WIRE_RPC_GROW && reply.type != WIRE_RPC_NOTICE &&
-	     reply.type != WIRE_RPC_MAP))
+	     reply.type != WIRE_RPC_MAP && reply.type != WIRE_RPC_READY))
 		return err_set(-TARN_EPROTO, "RPC reply of unknown type %u", reply.type);
 	if (reply.status > 0)
 		return err_set(-TARN_EPROTO, "RPC reply with status %d, it is 0 or negative",

@@ -152,27 +152,30 @@ enum wire_rpc_type {
 	/* from the daemon, unasked: somebody has notified a region that this client waits for */
 	WIRE_RPC_NOTICE = 10,
 	WIRE_RPC_MAP = 11, /* the cluster's map: how new it is, and where it is */
-	WIRE_RPC_LAST = 11
+	WIRE_RPC_READY = 12, /* of a member that moves a shard to here: may it be copied? */
+	WIRE_RPC_LAST = 12
 };
 
 /*
  * 40 bytes: type 1, reserved 3, tag 4, then by type: class 4 | slot_offset 8, slot_word 8, delta 8,
- * CAS and FAA: class 4 | GROW: class 4, slot_offset 8, slot_word 8
+ * CAS, FAA and READY: class 4 | GROW: class 4, slot_offset 8, slot_word 8
  */
 struct wire_rpc {
 	uint8_t type;
 	uint32_t tag;   /* comes back in the reply */
 	/*
 	 * PAGE: size class. REGION: index. GROW: depth of the subtable. CAS, FAA: space (fabric.h). MAP: 0: how
-	 * new it is; 1: where it is
+	 * new it is; 1: where it is. READY: shard
 	 */
 	uint32_t class;
 	/*
 	 * ADD: the slot and the committed word that the client found there. CAS, FAA: offset of the
-	 * word; CAS: the word expected. GROW: the key's hash, low and high half
+	 * word; CAS: the word expected. GROW: the key's hash, low and high half. READY: the shard's `since` in the
+	 * asker's map, and the number of its attempt
 	 */
 	uint64_t slot_offset, slot_word;
-	int64_t delta; /* ADD, FAA: what to add. CAS: the new word */
+	/* ADD, FAA: what to add. CAS: the new word. READY: the asking member's number, and << 16 that of who is asked */
+	int64_t delta;
 };
 #define WIRE_RPC_BYTES 40u
 
@@ -196,12 +199,12 @@ struct wire_rpc_reply {
 	 */
 	/*
 	 * PAGE: the page; NUMBER: the client id; REGION: rkey. MAP 0: the member's number; 1: bytes of the
-	 * map (cluster-wire.h)
+	 * map (cluster-wire.h). READY: 1: ready; 0: not yet
 	 */
 	uint32_t number;
 	/*
 	 * ADD: the counter after the add. CAS, FAA: the word as it was before. REGION: address. MAP 0: the
-	 * epoch; 1: the map's place in the pool
+	 * epoch; 1: the map's place in the pool. READY: the process' boot id, as in its member record
 	 */
 	int64_t value;
 	/* REGION: bytes. MAP 0: nanoseconds since that epoch was known to be the newest; 1: the map's checksum */

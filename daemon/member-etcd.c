@@ -54,7 +54,7 @@ static void on_handover_written(void *arg, enum membership_outcome outcome, cons
 
 /*
  * Who should have a shard may be another one by now than when this member was told to take it: then it is left to that one.
- * Takes of shards are all that a cache pool's hand-overs write. Returns how many are left, or -ENOMEM.
+ * Returns how many changes are left, or -ENOMEM.
  */
 static int leave_others(const struct member *member, struct handover_write *write)
 {
@@ -64,27 +64,31 @@ static int leave_others(const struct member *member, struct handover_write *writ
 	uint32_t kept = 0;
 
 	for (uint32_t i = 0; rc >= 0 && i < write->count; i++)
-		if (takes[write->changes[i].shard])
+		if (write->changes[i].what != HANDOVER_TAKE || takes[write->changes[i].shard])
 			write->changes[kept++] = write->changes[i];
 	write->count = kept;
 	free(takes);
 	return rc < 0 ? rc : (int)kept;
 }
 
-static int write_takes(struct member *member, struct handover_write *write)
+static int write_changes(struct member *member, struct handover_write *write)
 {
+	const char *if_member = write->if_member != HANDOVER_NOBODY ? member_name(member, write->if_member) : NULL;
 	struct cluster_map *next;
 	int rc = leave_others(member, write);
 
 	if (rc <= 0)
 		return rc < 0 ? rc : -EAGAIN;
+	if (write->if_member != HANDOVER_NOBODY && !if_member)
+		return -EAGAIN;
 	next = member_map_copy(member->map);
 	if (!next)
 		return -ENOMEM;
 	rc = handover_apply(write, next);
 	next->epoch++;
 	if (rc == 0)
-		rc = membership_write(member->membership, next, write->if_epoch, NULL, 0, on_handover_written, member);
+		rc = membership_write(member->membership, next, write->if_epoch, if_member, write->if_boot_id,
+				      on_handover_written, member);
 	cluster_map_free(next);
 	return rc;
 }
@@ -100,7 +104,7 @@ int member_write(struct member *member, const struct handover_write *write)
 	if (!ours.changes)
 		return -ENOMEM;
 	memcpy(ours.changes, write->changes, write->count * sizeof(*ours.changes));
-	rc = write_takes(member, &ours);
+	rc = write_changes(member, &ours);
 	free(ours.changes);
 	return rc;
 }
@@ -306,6 +310,7 @@ void member_etcd_regained(struct member *member)
 	uint64_t confirmed;
 
 	member->held = true;
+	member->held_ns = clock_boottime_ns();
 	if (member->fenced)
 		events_tell(member->daemon->events, EVENT_cluster_lease, EVENT_FIELDS(.pool = member->pool->name),
 			    "cluster %s: there is a new lease", member->config_name);
@@ -364,8 +369,12 @@ static bool has_map(const struct member *member)
 static bool has_joined(const struct member *member)
 {
 	int place = member->map ? member_find(member->map, member->self.name) : -1;
+	uint64_t confirmed;
 
-	return member->held && place >= 0 &&
+	/* a switch that an earlier process was ready for can not be made any more when this map is read: its record is gone */
+	if (place < 0 || !member->held || !membership_map(member->membership, &confirmed) || confirmed <= member->held_ns)
+		return false;
+	return member->map->epoch == membership_map(member->membership, &confirmed)->epoch &&
 	       (member->map->members[place].state == CLUSTER_UP ||
 		member->map->members[place].state == CLUSTER_DRAINING);
 }

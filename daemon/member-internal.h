@@ -8,6 +8,9 @@
 #include "member.h"
 #include "daemon.h"
 
+struct member_guest;
+struct mover;
+
 struct member {
 	struct daemon *daemon;
 	const struct log *log;
@@ -34,6 +37,11 @@ struct member {
 	struct event *tick;
 	struct member_wish wishes[MEMBER_WISHES]; /* by their numbers */
 	uint64_t wish_number;                     /* the last one */
+	/* ---- member-mover.c; NULL: nothing is copied in this pool ---- */
+	struct mover *mover;
+	struct member_guest *guests; /* other members' movers, by their slots */
+	bool waits;                  /* it was logged that clients of the daemon before are waited for */
+	uint64_t held_ns;            /* CLOCK_BOOTTIME: since when this member's record has been there */
 	/* member-leave.c: a map that is used if these shards have no keys; NULL: none */
 	struct cluster_map *waiting;
 	uint32_t *leaving, leaving_count;
@@ -59,6 +67,20 @@ int member_leave_begin(struct member *member, const struct cluster_map *next);
 /* rc: 0, and the map is used; else it is refused, and err_text() says why. */
 void member_map_decided(struct member *member, const struct cluster_map *map, int rc);
 
+
+/* ---- member-mover.c ---- */
+
+int member_mover_begin(struct member *member);
+/* Nothing moves any more; who is connected stays known. */
+void member_mover_end(struct member *member);
+/* For struct handover_ops. */
+void member_ask(struct member *member, const struct handover_ask *ask);
+int member_copy(struct member *member, const struct handover_ask *attempt);
+int member_bring(struct member *member);
+void member_drop(struct member *member);
+int member_cut(struct member *member, uint16_t from, uint64_t number);
+/* Of a number in the map; NULL: nobody has it. */
+const char *member_name(const struct member *member, uint16_t number);
 
 /* ---- member-etcd.c ---- */
 

@@ -4,7 +4,7 @@
  * clients
  *
  * Main thread. It decides little itself: membership says what the map is, handover.c what that means for each shard, shards.c
- * walks over the pool. A map that would take keys from a store pool's member without a hand-over is refused here. Next to read:
+ * walks over the pool. A fixed map that would take keys from a store pool's member is refused here. Next to read:
  * handover.h, member-stats.c.
  */
 #include <errno.h>
@@ -91,38 +91,29 @@ static int do_job(void *arg, enum handover_job job, const uint32_t *shards, uint
 	return shards_begin(keeper_shards(member->pool->keeper), jobs[job], shards, count, on_job_done, member);
 }
 
-/* With a fixed map nobody hands anything over. */
 static int do_copy(void *arg, const struct handover_ask *attempt)
 {
-	(void)arg;
-	(void)attempt;
-	return -ENOTSUP;
+	return member_copy(arg, attempt);
 }
 
 static int do_bring(void *arg)
 {
-	(void)arg;
-	return -ENOTSUP;
+	return member_bring(arg);
 }
 
 static void do_drop(void *arg)
 {
-	(void)arg;
+	member_drop(arg);
 }
 
 static void do_ask(void *arg, const struct handover_ask *ask)
 {
-	(void)arg;
-	(void)ask;
+	member_ask(arg, ask);
 }
 
-/* There are no movers. */
 static int do_cut(void *arg, uint16_t from, uint64_t number)
 {
-	(void)arg;
-	(void)from;
-	(void)number;
-	return 0;
+	return member_cut(arg, from, number);
 }
 
 static int do_write(void *arg, const struct handover_write *write)
@@ -354,15 +345,8 @@ static int open_fixed(struct member *member)
 
 static int open_etcd(struct member *member)
 {
-	const struct config_pool *pool = &member->daemon->config->pools[member->pool_index];
-	int rc;
+	int rc = member_etcd_open(member);
 
-	if (pool->mode.number != CONFIG_MODE_CACHE)
-		return err_set(-ENOTSUP,
-			       "membership = etcd: [pool %s] has mode = store, whose shards would have to be handed over with their "
-			       "keys, which this version can not: use mode = cache, or membership = static",
-			       pool->name);
-	rc = member_etcd_open(member);
 	return rc < 0 ? rc : open_map(member, member->map);
 }
 
@@ -421,6 +405,8 @@ int member_begin(struct member *member)
 	cluster_publish_begin(member->pool, member->map->cluster, member->self.number);
 	rc = handover_create(&options, &handover_ops, member, &member->handover);
 	if (rc == 0)
+		rc = member_mover_begin(member);
+	if (rc == 0)
 		rc = map_use(member, member->map);
 	if (rc < 0)
 		return failed(config, rc);
@@ -436,6 +422,7 @@ void member_close(struct member *member)
 {
 	if (!member)
 		return;
+	member_mover_end(member);
 	if (member->membership) {
 		membership_free(member->membership);
 		member->held = member->look = false;
@@ -447,6 +434,7 @@ void member_close(struct member *member)
 		event_free(member->timer);
 	if (member->tick)
 		event_free(member->tick);
+	free(member->guests);
 	free(member->alive);
 	cluster_map_free(member->map);
 	cluster_map_free(member->waiting);

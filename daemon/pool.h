@@ -144,6 +144,12 @@ struct pool {
 	void (*wake)(void *arg);
 	void *wake_arg;
 	struct regions *regions; /* of applications: region.h */
+	/*
+	 * Of a pool of a cluster: answers WIRE_RPC_READY of the client in that slot (member-mover.c). NULL: nobody is ever
+	 * ready.
+	 */
+	void (*ready)(void *arg, uint32_t slot, const struct wire_rpc *rpc, struct wire_rpc_reply *reply);
+	void *ready_arg;
 	struct cluster_published published; /* of a pool of a cluster: what clients are told of the map */
 };
 

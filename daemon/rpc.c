@@ -275,6 +275,12 @@ static int32_t answer(struct pool *pool, struct rpc_client *client, const struct
 		return grow(pool, rpc, reply);
 	case WIRE_RPC_MAP:
 		return cluster_publish_answer(pool, rpc, reply);
+	case WIRE_RPC_READY:
+		if (!pool->geometry.shards)
+			return -TARN_EPROTO;
+		if (pool->ready)
+			pool->ready(pool->ready_arg, client->slot, rpc, reply);
+		return 0;
 	case WIRE_RPC_REGION_CALL: /* wire_rpc_decode() takes neither */
 	case WIRE_RPC_NOTICE:
 		break;

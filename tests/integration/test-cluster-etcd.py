@@ -1,21 +1,30 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A cluster whose map is in etcd, with a cache pool: members join, are drained, go, come back and are fenced. TAP."""
+"""A cluster whose map is in etcd: members join, are drained, go, come back and are fenced; a store pool keeps its keys. TAP."""
 
 import contextlib
+import os
 import signal
 import subprocess
+import tempfile
 import time
 
 from etcdtest import Etcd, wait_until
-from tarntest import PATIENCE, TARND, Daemon, freeze, run, tarn_json
+from tarntest import BUILD, PATIENCE, TARND, Daemon, freeze, run, tarn_json
 
 SHARDS = 4096
 POOL = "size = 16M\nhugepages = off\nmode = cache\n"
+STORE = "size = 32M\nhugepages = off\n"
+LOAD = os.path.join(BUILD, "tests/integration/cluster-load")
+KEYS = 3000
+LONG = 10 * PATIENCE  # for what a busy machine has to do, with each key
 
 
 class Node(Daemon):
-    def __init__(self, name, etcd, lease="60s", weight=100, pool=POOL, member=None):
+    def __init__(self, name, etcd, lease="60s", weight=100, pool=POOL, member=None, of_files=False):
         self.name = name
+        if of_files:
+            self.files = tempfile.TemporaryDirectory(prefix="tarn-test-pool-", dir="/tmp")
+            pool += f"file = {self.files.name}/pool\n"
         super().__init__(
             pool=pool,
             more=f"[cluster]\nname = shop\nmember = {member or name}\nmembership = etcd\netcd_endpoints = {etcd.endpoints}\n"
@@ -32,8 +41,8 @@ class Node(Daemon):
         self.begin()
         self.wait_ready()
 
-    def wait_ready(self):
-        deadline = time.monotonic() + PATIENCE
+    def wait_ready(self, patience=PATIENCE):
+        deadline = time.monotonic() + patience
         while self.tarn("members", check=None).returncode != 0:
             if self.process.poll() is not None or time.monotonic() > deadline:
                 raise AssertionError("tarnd did not become ready:\n" + self.log())
@@ -68,7 +77,11 @@ def cluster(names="abc", **options):
         yield etcd, nodes
 
 
-def settled(nodes, shares=None):
+def wait_settled(nodes, shares):
+    return settled(nodes, shares, LONG)
+
+
+def settled(nodes, shares=None, patience=PATIENCE):
     """Each shard has an owner among these, who has opened it, and all use the same map. shares: of each."""
     seen = []
 
@@ -85,7 +98,7 @@ def settled(nodes, shares=None):
             )
         )
 
-    wait_until(ask, lambda: f"all shards are open: {seen}\n" + "\n".join(nodes[0].events()[-10:]))
+    wait_until(ask, lambda: f"all shards are open: {seen}\n" + "\n".join(nodes[0].events()[-10:]), patience)
     return seen
 
 
@@ -188,6 +201,99 @@ def test_weight():
         assert nodes[1].do("rebalance")["shards_moving"] == 0
 
 
+class Load:
+    """A client that knows what it has written, and ends when it finds something else."""
+
+    def __init__(self, nodes, keys=KEYS, more=""):
+        uri = "tarn:" + ",".join(node.socket for node in nodes) + "?pool=main" + more
+        self.process = subprocess.Popen([LOAD, uri, str(keys)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *failure):
+        if failure[0] is not None:
+            self.process.kill()
+        self.process.stdin.close()
+        self.process.stdout.close()
+        code = self.process.wait(LONG)
+        assert failure[0] is not None or code == 0, code
+
+    def begin(self, what):
+        self.process.stdin.write(f"{what}\n".encode())
+        self.process.stdin.flush()
+
+    def end(self):
+        said = self.process.stdout.readline().decode().split()
+        assert said[:1] == ["done"], said
+        return dict(zip(said[1::2], map(int, said[2::2])))
+
+    def do(self, what):
+        self.begin(what)
+        return self.end()
+
+    def stop(self):
+        """What runs ends, and its answer is given; then that of the line that has ended it."""
+        self.begin("stop")
+        said = self.end()
+        self.end()
+        return said
+
+
+def keys_of(node):
+    return node.do("stats")["pools"][0]["keys"]
+
+
+def emptied(node):
+    """Behind a drain: its shards have gone, and then their keys."""
+    wait_until(lambda: node.cluster()["shards_owned"] == 0, lambda: f"it owns nothing: {node.cluster()}\n{node.log()[-3000:]}", LONG)
+    wait_until(lambda: keys_of(node) == 0, lambda: f"it has no keys: {keys_of(node)}", LONG)
+
+
+def test_store():
+    """Shards of a store pool go to other members with their keys, while a client reads, writes and deletes."""
+    with cluster(pool=STORE) as (_, nodes):
+        wait_settled(nodes, [1 / 3] * 3)
+        with Load(nodes) as load:
+            load.do("fill")
+            wait_until(lambda: keys_of(nodes[1]), "keys of b are counted", LONG)
+            load.begin("run")
+            nodes[0].do("drain", "b")
+            emptied(nodes[1])
+            wait_settled(nodes, [1 / 2, 0, 1 / 2])
+            said = load.stop()
+            assert said["writes"] > KEYS, said
+            load.do("check")
+            load.begin("run")
+            nodes[2].do("undrain", "b")
+            wait_settled(nodes, [1 / 3] * 3)
+            load.stop()
+            load.do("check")
+
+
+def test_store_killed():
+    """A member that is killed while its shards go is started again: no key is lost, and the drain goes on. (The pool wants keys.)"""
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="tarn-test-keys-", dir="/tmp"))
+        reader, writer = f"r1 read {'22' * 32}\n", f"w1 write {'11' * 32}\n"
+        for name, text in (("all", reader + writer), ("mine", writer)):
+            with open(f"{folder}/{name}", "w", encoding="utf-8", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+                file.write(text)
+        pool = f"{STORE}auth = key\nkey_file = {folder}/all\n"
+        _, nodes = stack.enter_context(cluster("ab", pool=pool, lease="10s", of_files=True))
+        wait_settled(nodes, [1 / 2] * 2)
+        with Load(nodes, more=f"&key={folder}/mine") as load:
+            load.do("fill")
+            nodes[0].do("drain", "b")
+            wait_until(lambda: nodes[1].cluster()["shards_owned"] < 0.45 * SHARDS, "some shards have moved", LONG)
+            nodes[1].kill()
+            nodes[1].begin()
+            nodes[1].wait_ready(LONG)
+            load.do("check")
+            emptied(nodes[1])
+            load.do("check")
+
+
 def test_one_name():
     """Two with one name: the second one gets no place, and says why."""
     with cluster("a") as (etcd, nodes):
@@ -202,10 +308,6 @@ def test_one_name():
 
 def test_refused():
     with Etcd() as etcd:
-        with Node("a", etcd, pool=POOL.replace("mode = cache\n", "")) as node:
-            result = subprocess.run([TARND, "-c", node.config], capture_output=True, timeout=PATIENCE, check=False)
-            said = result.stderr.decode()
-            assert result.returncode > 0 and "mode = store" in said and f"{node.config}:" in said, said
         with Node("a", etcd, weight=0) as node:
             result = subprocess.run([TARND, "-c", node.config], capture_output=True, timeout=PATIENCE, check=False)
             assert result.returncode > 0 and "weight 0" in result.stderr.decode(), result.stderr
@@ -228,6 +330,8 @@ if __name__ == "__main__":
             test_fencing,
             test_stopped,
             test_weight,
+            test_store,
+            test_store_killed,
             test_one_name,
             test_refused,
             test_static_refuses_wishes,

@@ -62,19 +62,25 @@ static void open_world(struct world *w)
 		w->since[i] = 1;
 }
 
-static struct wire_rpc_reply ask(struct world *w, uint32_t what)
+static struct wire_rpc_reply send_rpc(struct world *w, const struct wire_rpc *rpc)
 {
-	const struct wire_rpc rpc = {.type = WIRE_RPC_MAP, .tag = 3, .class = what};
 	uint8_t bytes[WIRE_RPC_BYTES];
 	struct wire_rpc_reply reply;
 	struct rpc_answer answer;
 
-	wire_rpc_encode(&rpc, bytes);
+	wire_rpc_encode(rpc, bytes);
 	assert_int_equal(rpc_handle(w->f.pool, &w->client, bytes, sizeof(bytes), &answer), 0);
 	assert_int_equal(wire_rpc_reply_decode(answer.bytes, answer.length, &reply), 0);
-	assert_int_equal(reply.type, WIRE_RPC_MAP);
-	assert_int_equal(reply.tag, 3);
+	assert_int_equal(reply.type, rpc->type);
+	assert_int_equal(reply.tag, rpc->tag);
 	return reply;
+}
+
+static struct wire_rpc_reply ask(struct world *w, uint32_t what)
+{
+	const struct wire_rpc rpc = {.type = WIRE_RPC_MAP, .tag = 3, .class = what};
+
+	return send_rpc(w, &rpc);
 }
 
 /* What a client would read there. */
@@ -152,6 +158,42 @@ static void test_age(void **state)
 	assert_int_equal(ask(&w, 0).status, -TARN_ENOTFOUND);
 	assert_int_equal(cluster_publish(w.f.pool, &w.map, 7, now), 0);
 	assert_int_equal(ask(&w, 0).status, 0);
+	fixture_close(&w.f);
+}
+
+/* As if member-mover.c were there. */
+static void say_ready(void *arg, uint32_t slot, const struct wire_rpc *rpc, struct wire_rpc_reply *reply)
+{
+	const struct world *w = arg;
+
+	assert_int_equal(slot, w->client.slot);
+	reply->number = rpc->class == 9 && rpc->slot_offset == 5 && rpc->slot_word == 11 && rpc->delta == (2 << 16 | 1);
+	reply->value = 77;
+}
+
+/* Who may write asks, and a member that hands nothing over is never ready. */
+static void test_ready(void **state)
+{
+	const struct wire_rpc rpc = {
+		.type = WIRE_RPC_READY, .tag = 3, .class = 9, .slot_offset = 5, .slot_word = 11, .delta = 2 << 16 | 1};
+	struct wire_rpc_reply reply;
+	struct world w;
+
+	(void)state;
+	open_world(&w);
+	assert_int_equal(send_rpc(&w, &rpc).status, -TARN_EREADONLY);
+	w.client.read_only = false;
+	reply = send_rpc(&w, &rpc);
+	assert_int_equal(reply.status, 0);
+	assert_int_equal(reply.number, 0);
+	w.f.pool->ready = say_ready;
+	w.f.pool->ready_arg = &w;
+	reply = send_rpc(&w, &rpc);
+	assert_int_equal(reply.status, 0);
+	assert_int_equal(reply.number, 1);
+	assert_int_equal(reply.value, 77);
+	w.f.pool->geometry.shards = 0;
+	assert_int_equal(send_rpc(&w, &rpc).status, -TARN_EPROTO);
 	fixture_close(&w.f);
 }
 
@@ -247,6 +289,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_published),
 		cmocka_unit_test(test_age),
+		cmocka_unit_test(test_ready),
 		cmocka_unit_test(test_refused),
 		cmocka_unit_test(test_handshake),
 	};

@@ -304,6 +304,12 @@ static void test_rpc_atomics(void **state)
 	assert_int_equal(bytes[0], 6);
 	assert_int_equal(wire_rpc_decode(bytes, WIRE_RPC_BYTES, &out), 0);
 	assert_true(out.slot_offset == 8 && out.delta == -1 && out.class == 0);
+	cas.type = WIRE_RPC_READY;
+	wire_rpc_encode(&cas, bytes);
+	assert_memory_equal(bytes, "\x0c\0\0\0\x09\0\0\0\x88\x77\x66\x55\x44\x33\x22\x11", 16);
+	assert_int_equal(wire_rpc_decode(bytes, WIRE_RPC_BYTES, &out), 0);
+	assert_same_rpc(&out, &cas);
+	memset(bytes, 0, sizeof(bytes));
 	region.type = WIRE_RPC_MAP;
 	wire_rpc_encode(&region, bytes);
 	assert_memory_equal(bytes, "\x0b\0\0\0\x01\0\0\0\xff\xff\xff\xff\0\0\0\0", 16);
@@ -319,7 +325,7 @@ static void test_rpc_atomics(void **state)
 		bytes[0] = (uint8_t)type;
 		assert_int_equal(wire_rpc_decode(bytes, WIRE_RPC_BYTES, &out),
 				 ((type >= WIRE_RPC_PING && type <= WIRE_RPC_GROW) ||
-				  type == WIRE_RPC_MAP) &&
+				  type == WIRE_RPC_MAP || type == WIRE_RPC_READY) &&
 						 type != WIRE_RPC_PAGE /* class 2^32 - 1 */
 					 ? 0
 					 : -TARN_EPROTO);
