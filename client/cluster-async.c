@@ -5,49 +5,22 @@
  * Each is an operation of the engine of the member that has its key; when that has ended it is judged here, as cluster-call.c does,
  * and then picked up, or begun again elsewhere: at once, or a little later. Runs on the session's owner, housekeeping's
  * thread, too. Nothing in it waits but for connecting to a member, and for what a member says of the map. Next to
- * read: cluster.h, engine.h.
+ * read: cluster-async.h, engine.h.
  */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "clock.h"
-#include "cluster.h"
-#include "engine.h"
+#include "cluster-async.h"
 #include "err.h"
+#include "scan-internal.h"
 
-#define TURNS        4u         /* of one tarn_session_poll(): it shall not take long */
-#define PICK_MAX     64u        /* callbacks of one tarn_session_poll() */
 #define MAP_NS       20000000u  /* for a question about the map */
 #define OPEN_NS      2000000000u
 #define PAUSE_MIN_NS 1000000u
 #define PAUSE_MAX_NS 50000000u
 #define SIDE_NS      50000u     /* sleep for one member of several */
-
-struct cluster_op {
-	TAILQ_ENTRY(cluster_op) link; /* of the list of its state; under way: of none */
-	enum { CALL_FREE, CALL_WAITS, CALL_UNDER_WAY, CALL_ARRIVED, CALL_ENDED } state;
-	uint32_t serial;
-	struct op asked; /* as it was filled in for a session, with its limit */
-	tarn_done *done;
-	bool cancelled;
-	struct cluster_route route;
-	uint64_t epoch; /* of the map when it was begun */
-	unsigned tries;
-	uint64_t wake_ns; /* waits, arrived: not to be looked at before */
-	struct tarn_session *member; /* under way: with it, as that operation */
-	struct op *op;
-	struct tarn_completion completion;
-};
-TAILQ_HEAD(cluster_ops, cluster_op);
-
-struct cluster_async {
-	struct tarn_session *session;
-	struct cluster_op *ops;
-	struct cluster_ops free, waits, arrived, ended;
-	unsigned in_flight; /* that have not ended */
-	uint64_t asked_ns;  /* whether there is a newer map, last */
-};
 
 static int async_create(struct tarn_session *s)
 {
@@ -79,14 +52,12 @@ void cluster_async_free(struct cluster *c)
 {
 	if (!c->async)
 		return;
+	for (unsigned i = 0; i < ENGINE_OPS; i++)
+		if (c->async->ops[i].state != CALL_FREE && c->async->ops[i].asked.scan)
+			scan_picked_up(c->async->ops[i].asked.scan);
 	free(c->async->ops);
 	free(c->async);
 	c->async = NULL;
-}
-
-static uint64_t call_id(const struct cluster_async *a, const struct cluster_op *call)
-{
-	return (uint64_t)call->serial << 32 | (uint64_t)(call - a->ops + 1);
 }
 
 static bool is_write(const struct cluster_op *call)
@@ -193,12 +164,39 @@ static bool conclusive(int status)
 	       status == -TARN_ESTAMP || status == -TARN_ETYPE || status == -TARN_ETOOSMALL;
 }
 
+/* The same for a walk's next key. */
+static bool settle_scan(struct cluster_async *a, struct cluster_op *call)
+{
+	struct tarn_scan *walk = call->asked.scan;
+	int status = call->completion.status;
+
+	if (walk->closed) {
+		end(a, call, -TARN_ECANCELED);
+	} else if (cluster_passes(status)) {
+		again(a, call, status);
+	} else if (status >= 0 && a->session->cluster->map->cache && !fresh_now(a)) {
+		if (!call->cancelled && clock_now_ns() < call->asked.limit_ns)
+			return false;
+		cluster_scan_keep(walk, status, &call->completion.item);
+		end(a, call, call->cancelled ? -TARN_ECANCELED : -TARN_EMAP);
+	} else if (cluster_scan_judge(walk, &status)) {
+		end(a, call, status);
+	} else {
+		later(a, call, 0);
+	}
+	if (call->state == CALL_ENDED && call->completion.status != 1)
+		call->completion.key = NULL;
+	return true;
+}
+
 /* What has come of one is judged. False: it waits for a fresh map. */
 static bool settle(struct cluster_async *a, struct cluster_op *call)
 {
 	int status = call->completion.status;
 	bool write = is_write(call), changed = write && status == 0;
 
+	if (call->asked.scan)
+		return settle_scan(a, call);
 	if (call->asked.kind == TARN_OP_PING && !cluster_passes(status)) {
 		end(a, call, status);
 	} else if (cluster_passes(status)) {
@@ -225,13 +223,51 @@ static bool settle(struct cluster_async *a, struct cluster_op *call)
 
 /* ---- begins ---------------------------------------------------------------------------------- */
 
-/* Whose it is now. A ping is anybody's. */
+/* The walk has a key, or is over, without a member: that is judged like what a member gives. */
+static void arrive(struct cluster_async *a, struct cluster_op *call, int status)
+{
+	struct tarn_completion *completion = &call->completion;
+
+	completion->status = status;
+	if (status == 1)
+		completion->key = cluster_scan_key(call->asked.scan, &completion->key_bytes,
+						   &completion->item);
+	call->state = CALL_ARRIVED;
+	call->wake_ns = 0;
+	TAILQ_INSERT_TAIL(&a->arrived, call, link);
+}
+
+/* 1: *ret_scan is to be asked. 0: that was all. Else a code. */
+static int find_scan(struct cluster_async *a, struct cluster_op *call, uint64_t now,
+		     struct tarn_session **ret_member, struct tarn_scan **ret_scan)
+{
+	struct tarn_scan *walk = call->asked.scan;
+	int ret;
+
+	call->epoch = a->session->cluster->map->epoch;
+	ret = cluster_scan_step(walk, now + OPEN_NS, ret_scan);
+	if (ret == 1 && cluster_scan_found(walk)) {
+		arrive(a, call, 1);
+		return 0;
+	}
+	if (ret == 0)
+		end(a, call, 0);
+	if (ret <= 0)
+		return ret;
+	*ret_member = (*ret_scan)->session;
+	ret = engine_create(*ret_member);
+	return ret < 0 ? ret : 1;
+}
+
+/* Whose it is now. A ping is anybody's. As find_scan(). */
 static int find_member(struct cluster_async *a, struct cluster_op *call, uint64_t now,
-		       struct tarn_session **ret_member)
+		       struct tarn_session **ret_member, struct tarn_scan **ret_scan)
 {
 	struct cluster *c = a->session->cluster;
 	int ret = 0;
 
+	if (call->asked.scan)
+		return find_scan(a, call, now, ret_member, ret_scan);
 	call->epoch = c->map->epoch;
 	if (call->asked.kind == TARN_OP_PING)
 		call->route.place = (c->asked + call->tries) % c->map->member_count;
@@ -243,7 +279,7 @@ static int find_member(struct cluster_async *a, struct cluster_op *call, uint64_
 		ret = cluster_node_session(a->session, call->route.place, now + OPEN_NS, ret_member);
 	if (ret == 0)
 		ret = engine_create(*ret_member);
-	return ret;
+	return ret < 0 ? ret : 1;
 }
 
 /* One that is in no list. */
@@ -251,6 +287,7 @@ static void begin(struct cluster_async *a, struct cluster_op *call)
 {
 	uint64_t now = clock_now_ns();
 	struct tarn_session *m = NULL;
+	struct tarn_scan *scan = NULL;
 	struct op *op;
 	uint32_t serial;
 	int ret;
@@ -268,12 +305,12 @@ static void begin(struct cluster_async *a, struct cluster_op *call)
 			later(a, call, now + PAUSE_MAX_NS / 4);
 		return;
 	}
-	ret = find_member(a, call, now, &m);
+	ret = find_member(a, call, now, &m, &scan);
 	if (ret < 0 && (ret == -TARN_EUNAVAILABLE || cluster_passes(ret)))
 		again(a, call, ret);
 	else if (ret < 0)
 		end(a, call, ret);
-	if (ret < 0)
+	if (ret <= 0)
 		return;
 	op = engine_op(m->engine);
 	if (!op) {
@@ -283,6 +320,9 @@ static void begin(struct cluster_async *a, struct cluster_op *call)
 	serial = op->serial;
 	*op = call->asked;
 	op->serial = serial;
+	op->scan = scan;
+	if (scan)
+		scan->op = op;
 	op->completion.kind = op->kind;
 	op->ended = call_ended;
 	op->batch = call;
@@ -320,12 +360,14 @@ int cluster_async_begin(struct tarn_session *s, const struct op *asked,
 		timeout_ns = async->timeout_ms ? async->timeout_ms * 1000000ull : s->timeout_ns;
 		call->asked.limit_ns = clock_now_ns() + timeout_ns;
 		call->done = async->done;
-		call->completion.op = call_id(a, call);
+		call->completion.op = cluster_call_id(a, call);
 		call->completion.cookie = async->cookie;
 		call->completion.kind = asked->kind;
 		if (ret_op)
 			*ret_op = call->completion.op;
 		a->in_flight++;
+		if (call->asked.scan)
+			call->asked.scan->op = &call->asked;
 		begin(a, call);
 	}
 	cluster_leave(s);
@@ -417,69 +459,6 @@ static void sleep_until(struct cluster_async *a, uint64_t until_ns)
 		clock_sleep_ns(PAUSE_MIN_NS);
 }
 
-/* ---- what the public functions do ------------------------------------------------------------ */
-
-static void release(struct cluster_async *a, struct cluster_op *call)
-{
-	TAILQ_REMOVE(&a->ended, call, link);
-	call->state = CALL_FREE;
-	TAILQ_INSERT_TAIL(&a->free, call, link);
-}
-
-struct calls {
-	unsigned count;
-	struct {
-		tarn_done *done;
-		struct tarn_completion completion;
-	} items[PICK_MAX];
-};
-
-static size_t pick_up(struct cluster_async *a, struct calls *calls, struct tarn_completion *list,
-		      size_t max)
-{
-	struct cluster_op *call, *next;
-	size_t count = 0;
-
-	for (call = TAILQ_FIRST(&a->ended); call; call = next) {
-		next = TAILQ_NEXT(call, link);
-		if (call->done && calls->count < PICK_MAX) {
-			calls->items[calls->count].done = call->done;
-			calls->items[calls->count++].completion = call->completion;
-		} else if (!call->done && count < max) {
-			list[count++] = call->completion;
-		} else {
-			continue;
-		}
-		release(a, call);
-	}
-	return count;
-}
-
-int cluster_poll(struct tarn_session *s, struct tarn_completion *list, size_t max, size_t *ret_count)
-{
-	struct calls calls;
-	unsigned turns = 0;
-	size_t count = 0;
-	int ret = cluster_hold(s);
-
-	if (ret < 0)
-		return ret;
-	calls.count = 0;
-	if (s->cluster->async) {
-		while (cluster_async_turn(s->cluster) && ++turns < TURNS)
-			;
-		if (max > INT32_MAX - PICK_MAX)
-			max = INT32_MAX - PICK_MAX;
-		count = pick_up(s->cluster->async, &calls, list, max);
-	}
-	cluster_leave(s);
-	for (unsigned i = 0; i < calls.count; i++)
-		calls.items[i].done(calls.items[i].completion.cookie, &calls.items[i].completion);
-	if (ret_count)
-		*ret_count = count;
-	return (int)(calls.count + count);
-}
-
 int cluster_wait(struct tarn_session *s, uint32_t timeout_ms)
 {
 	struct cluster_async *a;
@@ -497,31 +476,6 @@ int cluster_wait(struct tarn_session *s, uint32_t timeout_ms)
 		ret = 1;
 	else if (!a || !a->in_flight)
 		ret = err_set(-TARN_EENDED, "no asynchronous call is under way");
-	cluster_leave(s);
-	return ret;
-}
-
-int cluster_cancel(struct tarn_session *s, uint64_t id)
-{
-	uint64_t place = id & UINT32_MAX;
-	struct cluster_async *a;
-	struct cluster_op *call = NULL;
-	int ret = cluster_hold(s);
-
-	if (ret < 0)
-		return ret;
-	a = s->cluster->async;
-	if (a && place > 0 && place <= ENGINE_OPS)
-		call = &a->ops[place - 1];
-	if (!call || call_id(a, call) != id || call->state == CALL_FREE ||
-	    call->state == CALL_ENDED) {
-		ret = err_set(-TARN_EENDED, "the operation %llu has ended, or there was none",
-			      (unsigned long long)id);
-	} else {
-		call->cancelled = true;
-		if (call->state == CALL_UNDER_WAY)
-			engine_cancel(call->member->engine, call->op);
-	}
 	cluster_leave(s);
 	return ret;
 }

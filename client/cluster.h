@@ -146,7 +146,7 @@ int cluster_call(struct tarn_session *session, enum cluster_kind kind, const voi
 int cluster_mget(struct tarn_session *session, struct tarn_mget *items, size_t count);
 int cluster_mput(struct tarn_session *session, struct tarn_mput *items, size_t count);
 int cluster_mdelete(struct tarn_session *session, struct tarn_mdelete *items, size_t count);
-/* cluster-async.c. `asked`: as for async_begin(); a scan, or about a region, it is not. */
+/* cluster-async.c. `asked`: as for async_begin(); about a region it is not. */
 struct op;
 int cluster_async_begin(struct tarn_session *session, const struct op *asked,
 			const struct tarn_async *async, uint64_t *ret_op);
@@ -158,6 +158,30 @@ int cluster_cancel(struct tarn_session *session, uint64_t id);
 bool cluster_async_turn(struct cluster *cluster);
 /* The sessions with members are closed. */
 void cluster_async_free(struct cluster *cluster);
+/* cluster-scan.c. Of a walk that has this session, with it held but for cluster_scan_next(). */
+struct cluster_scan;
+int cluster_scan_create(struct tarn_scan *walk);
+void cluster_scan_free(struct cluster_scan *scan);
+int cluster_scan_next(struct tarn_scan *walk, const void **ret_key, size_t *ret_key_bytes,
+		      struct tarn_item *ret_item);
+uint32_t cluster_scan_progress(const struct tarn_scan *walk);
+/* At most TARN_SCAN_POSITION_BYTES. The way back, into a new walk: 0, or -EINVAL with a text. */
+size_t cluster_scan_save(const struct tarn_scan *walk, uint8_t *ret_bytes);
+int cluster_scan_load(struct tarn_scan *walk, const void *bytes, size_t n);
+/*
+ * 1: the walk over a member that the next key is to come from, whose session is connected as far as is known; unless it is at a
+ * key that was kept. 0: the walk is over. Else a code, one that passes among them.
+ */
+int cluster_scan_step(struct tarn_scan *walk, uint64_t limit_ns, struct tarn_scan **ret_member);
+/* What that walk's call has ended with: true: it is the whole's result. In a cache pool the map is fresh. */
+bool cluster_scan_judge(struct tarn_scan *walk, int *ret_result);
+/* It can not be judged yet; is there a key of which that is so; and the key, kept or just judged. */
+void cluster_scan_keep(struct tarn_scan *walk, int result, const struct tarn_item *item);
+bool cluster_scan_found(const struct tarn_scan *walk);
+const void *cluster_scan_key(const struct tarn_scan *walk, size_t *ret_key_bytes,
+			     struct tarn_item *ret_item);
+/* cluster-async.c: the walk is closed before its asynchronous call has been picked up. */
+void cluster_async_scan_closed(struct tarn_scan *walk);
 /* cluster-session.c */
 int cluster_process(struct tarn_session *session);
 int cluster_set_timeout(struct tarn_session *session, uint32_t timeout_ms);

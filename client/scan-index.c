@@ -197,7 +197,7 @@ int scan_chunk_whole(struct tarn_scan *scan)
 static int whole(struct tarn_scan *scan, bool splits)
 {
 	scan->splits = splits;
-	return scan->session->since ? scan_go(scan, SCAN_SHARDS) : scan_chunk_whole(scan);
+	return scan_since(scan) ? scan_go(scan, SCAN_SHARDS) : scan_chunk_whole(scan);
 }
 
 /* The chunk could not be read as a whole: it is read again, or will be, but that is said. */

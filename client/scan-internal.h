@@ -57,6 +57,8 @@ struct tarn_scan {
 	struct tarn_session *session; /* NULL: it was closed */
 	struct op *op;                /* an asynchronous call that was not picked up; NULL: none */
 	bool closed;                  /* freed once that is picked up */
+	/* of a cluster's session: the walk over one member after the other; NULL: it is over this session's pool */
+	struct cluster_scan *cluster;
 	uint8_t *prefix;
 	size_t prefix_bytes;
 
@@ -93,6 +95,7 @@ struct tarn_scan {
 	uint32_t batch_begin, batch_end;          /* slots whose heads are in `heads` */
 	uint32_t batch_next;
 	bool splits;      /* `new` is of the chunk, too */
+	const uint64_t *since; /* of those shards keys are shown, as session->since; NULL: that */
 	/* of a cluster: the words of shards from words_first on, read behind the chunk; room for all */
 	uint64_t *words;
 	uint32_t words_first, words_count, words_room;
@@ -129,6 +132,11 @@ static inline int scan_go(struct tarn_scan *scan, enum scan_state state)
 }
 
 /* ---- scan-shard.c ---- */
+
+static inline const uint64_t *scan_since(const struct tarn_scan *scan)
+{
+	return scan->since ? scan->since : scan->session->since;
+}
 
 /* The words of the chunk's shards are read behind it: do they fit the client's map? */
 int scan_shards(struct tarn_scan *scan);

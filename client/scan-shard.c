@@ -64,20 +64,20 @@ static int moved(struct tarn_scan *scan, uint32_t shard, uint64_t word)
 				"own since %llu by the map that the client has; call again to go on",
 				shard, shard_word_state(word),
 				(unsigned long long)shard_word_epoch(word),
-				(unsigned long long)scan->session->since[shard]));
+				(unsigned long long)scan_since(scan)[shard]));
 }
 
 /* The first of the chunk's shards whose word says that keys of it may be missing; words_count: none. */
 static uint32_t first_unfit(const struct tarn_scan *scan)
 {
-	const struct tarn_session *s = scan->session;
+	const uint64_t *since = scan_since(scan);
 	uint32_t i;
 
 	for (i = 0; i < scan->words_count; i++) {
 		uint32_t shard = scan->words_first + i;
 
-		if (s->since[shard] && (shard & common_bits(scan)) == range_shard(scan) &&
-		    !shard_word_readable(scan->words[i], s->since[shard]))
+		if (since[shard] && (shard & common_bits(scan)) == range_shard(scan) &&
+		    !shard_word_readable(scan->words[i], since[shard]))
 			break;
 	}
 	return i;
@@ -101,7 +101,7 @@ int scan_shards(struct tarn_scan *scan)
 	if (i == scan->words_count)
 		return scan_chunk_whole(scan);
 	word = scan->words[i];
-	if (!shard_word_comes(word, s->since[scan->words_first + i]))
+	if (!shard_word_comes(word, scan_since(scan)[scan->words_first + i]))
 		return moved(scan, scan->words_first + i, word);
 	scan->state = SCAN_LOOK;
 	scan->task.wake_ns = session_now(scan->session) + PAUSE_NS;
@@ -111,14 +111,15 @@ int scan_shards(struct tarn_scan *scan)
 int scan_shard_shown(const struct tarn_scan *scan, struct layout_hash hash)
 {
 	const struct tarn_session *s = scan->session;
+	const uint64_t *since = scan_since(scan);
 	uint32_t shard;
 
 	if (s->geometry.shards != s->since_shards)
 		return -1;
 	shard = shard_of(hash, s->geometry.shards);
-	if (s->since[shard] == 0)
+	if (since[shard] == 0)
 		return 0;
 	if (shard - scan->words_first >= scan->words_count)
 		return -1;
-	return shard_word_readable(scan->words[shard - scan->words_first], s->since[shard]) ? 1 : -1;
+	return shard_word_readable(scan->words[shard - scan->words_first], since[shard]) ? 1 : -1;
 }

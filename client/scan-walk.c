@@ -244,7 +244,7 @@ static int look_at_batch(struct tarn_scan *scan)
 			return scan_go(scan, SCAN_LONG);
 		if (!block_of(scan, &scan->found, &hash))
 			return scan_go(scan, SCAN_EXPLAIN);
-		shown = scan->session->since ? scan_shard_shown(scan, hash) : 1;
+		shown = scan_since(scan) ? scan_shard_shown(scan, hash) : 1;
 		if (shown < 0) {
 			scan_drop_chunk(scan);
 			return SCAN_WAIT;

@@ -9,13 +9,29 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cluster.h"
 #include "engine.h"
 #include "err.h"
 #include "handle.h"
 #include "scan-internal.h"
 
+static int hold(struct tarn_session *s)
+{
+	return s && s->cluster ? cluster_hold(s) : session_hold(s);
+}
+
+static void leave(struct tarn_session *s)
+{
+	if (s->cluster)
+		cluster_leave(s);
+	else
+		session_leave(s);
+}
+
 static void scan_free(struct tarn_scan *scan)
 {
+	cluster_scan_free(scan->cluster);
+	scan->cluster = NULL;
 	free(scan->prefix);
 	free(scan->words);
 	scan->prefix = NULL;
@@ -25,8 +41,21 @@ static void scan_free(struct tarn_scan *scan)
 	handle_free(scan);
 }
 
-TARN_API int tarn_scan_open(struct tarn_session *session, const void *prefix, size_t prefix_bytes,
-			    struct tarn_scan **ret_scan)
+/* With the session held; `position` is of a walk over a cluster, or NULL. */
+static int attach(struct tarn_scan *scan, const void *position, size_t position_bytes)
+{
+	struct tarn_session *s = scan->session;
+	int ret = s->cluster ? cluster_scan_create(scan) : 0;
+
+	if (ret == 0 && s->cluster && position)
+		ret = cluster_scan_load(scan, position, position_bytes);
+	if (ret == 0)
+		LIST_INSERT_HEAD(&s->scans, scan, link);
+	return ret;
+}
+
+static int open_scan(struct tarn_session *session, const void *prefix, size_t prefix_bytes,
+		     const void *position, size_t position_bytes, struct tarn_scan **ret_scan)
 {
 	struct tarn_scan *scan;
 	int ret;
@@ -48,15 +77,23 @@ TARN_API int tarn_scan_open(struct tarn_session *session, const void *prefix, si
 		memcpy(scan->prefix, prefix, prefix_bytes);
 	scan->prefix_bytes = prefix_bytes;
 	scan->session = session;
-	ret = session_hold(session);
+	ret = hold(session);
+	if (ret == 0) {
+		ret = attach(scan, position, position_bytes);
+		leave(session);
+	}
 	if (ret < 0) {
 		scan_free(scan);
 		return ret;
 	}
-	LIST_INSERT_HEAD(&session->scans, scan, link);
-	session_leave(session);
 	*ret_scan = scan;
 	return 0;
+}
+
+TARN_API int tarn_scan_open(struct tarn_session *session, const void *prefix, size_t prefix_bytes,
+			    struct tarn_scan **ret_scan)
+{
+	return open_scan(session, prefix, prefix_bytes, NULL, 0, ret_scan);
 }
 
 TARN_API int tarn_scan_open_at(struct tarn_session *session, const void *prefix,
@@ -71,6 +108,8 @@ TARN_API int tarn_scan_open_at(struct tarn_session *session, const void *prefix,
 
 	if (!position)
 		return err_set(-EINVAL, "position must not be NULL");
+	if (session && session->cluster)
+		return open_scan(session, prefix, prefix_bytes, position, position_bytes, ret_scan);
 	ret = scan_cursor_load(&cursor, position, position_bytes, &incarnation, &groups);
 	if (ret == 0)
 		ret = tarn_scan_open(session, prefix, prefix_bytes, &scan);
@@ -109,6 +148,15 @@ TARN_API int tarn_scan_position(const struct tarn_scan *scan, void *ret_position
 	if (ret < 0)
 		return ret;
 	static_assert(TARN_SCAN_POSITION_BYTES == SCAN_POSITION_BYTES, "tarn.h");
+	if (scan->cluster) {
+		/* housekeeping changes the map */
+		ret = hold(scan->session);
+		if (ret == 0) {
+			*ret_position_bytes = cluster_scan_save(scan, ret_position);
+			leave(scan->session);
+		}
+		return ret;
+	}
 	*ret_position_bytes =
 		scan_cursor_save(&scan->cursor, scan->incarnation, scan->groups, ret_position);
 	return 0;
@@ -121,12 +169,14 @@ TARN_API uint32_t tarn_scan_progress(const struct tarn_scan *scan)
 	if (!scan)
 		return 0;
 	/* housekeeping drives asynchronous calls, too */
-	if (scan->op && session_hold(scan->session) < 0)
+	if ((scan->op || scan->cluster) && hold(scan->session) < 0)
 		return 0;
-	if (scan->groups)
+	if (scan->cluster)
+		progress = cluster_scan_progress(scan);
+	else if (scan->groups)
 		progress = scan_cursor_progress(&scan->cursor, scan->groups);
-	if (scan->op)
-		session_leave(scan->session);
+	if (scan->op || scan->cluster)
+		leave(scan->session);
 	return progress;
 }
 
@@ -142,6 +192,8 @@ TARN_API int tarn_scan_next(struct tarn_scan *scan, const void **ret_key, size_t
 	if (ret < 0)
 		return ret;
 	s = scan->session;
+	if (scan->cluster)
+		return cluster_scan_next(scan, ret_key, ret_key_bytes, ret_item);
 	ret = session_enter(s);
 	if (ret < 0)
 		return ret;
@@ -182,7 +234,9 @@ static void call_end(struct tarn_scan *scan)
 	struct op *op = scan->op;
 
 	scan->closed = true;
-	if (op->state == OP_ENDED) {
+	if (scan->cluster) {
+		cluster_async_scan_closed(scan);
+	} else if (op->state == OP_ENDED) {
 		op->completion.status = -TARN_ECANCELED;
 		op->completion.key = NULL;
 		op->completion.key_bytes = 0;
@@ -205,7 +259,7 @@ TARN_API void tarn_scan_close(struct tarn_scan *scan)
 	}
 	/* in a forked child there is nobody to wait for, and nothing to be cancelled */
 	child = session_fork_generation() != s->fork_generation;
-	if (!child && session_hold(s) < 0)
+	if (!child && hold(s) < 0)
 		return;
 	LIST_REMOVE(scan, link);
 	if (child && scan->op)
@@ -215,5 +269,5 @@ TARN_API void tarn_scan_close(struct tarn_scan *scan)
 	else
 		scan_free(scan);
 	if (!child)
-		session_leave(s);
+		leave(s);
 }

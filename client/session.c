@@ -181,7 +181,7 @@ int session_hold(struct tarn_session *s)
 	if (__builtin_expect(s && s->cluster, 0))
 		return err_set(-EOPNOTSUPP,
 			       "this version can not do that with a session of a cluster: it has get, exists, put, "
-			       "delete, add, their batches and asynchronous twins");
+			       "delete, add, their batches and asynchronous twins, and walks");
 	return session_hold_front(s);
 }
 

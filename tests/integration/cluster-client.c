@@ -9,6 +9,7 @@
  * is "WRONG". The last text goes to standard error.
  *
  *	put | get | delete | mput | mget | mdelete | put-async | get-async  PREFIX COUNT
+ *	walk | walk-async  PREFIX COUNT		of each such key, whether a walk shows it once: OK, MISSING, TWICE
  */
 #include <stdbool.h>
 #include <stdio.h>
@@ -129,6 +130,52 @@ static int at_once(struct tarn_session *s, bool put, unsigned n, struct tally *t
 	return status;
 }
 
+/* 1, 0 or a code, of the walk's next key. */
+static int next_key(struct tarn_session *s, struct tarn_scan *scan, bool async, char *ret_key)
+{
+	struct tarn_completion done = {.status = 0};
+	const void *key = NULL;
+	size_t bytes = 0, picked = 0;
+	int status;
+
+	if (!async) {
+		status = tarn_scan_next(scan, &key, &bytes, NULL);
+	} else {
+		status = tarn_scan_next_async(scan, NULL, NULL);
+		while (status >= 0 && picked == 0) {
+			status = tarn_session_wait(s, 1000);
+			if (status >= 0)
+				status = tarn_session_poll(s, &done, 1, &picked);
+		}
+		status = status < 0 ? status : done.status;
+		key = done.key;
+		bytes = done.key_bytes;
+	}
+	if (status == 1)
+		snprintf(ret_key, 64, "%.*s", (int)bytes, (const char *)key);
+	return status;
+}
+
+static int walk(struct tarn_session *s, const char *prefix, bool async, unsigned n,
+		struct tally *tally)
+{
+	static unsigned seen[COUNT_MAX];
+	struct tarn_scan *scan;
+	char key[64];
+	int status = tarn_scan_open(s, prefix, strlen(prefix), &scan);
+
+	if (status < 0)
+		return status;
+	memset(seen, 0, sizeof(seen));
+	while ((status = next_key(s, scan, async, key)) == 1)
+		for (unsigned i = 0; i < n; i++)
+			seen[i] += strcmp(keys[i], key) == 0;
+	tarn_scan_close(scan);
+	for (unsigned i = 0; i < n; i++)
+		count(tally, seen[i] == 0 ? "MISSING" : seen[i] == 1 ? "OK" : "TWICE");
+	return status;
+}
+
 static void do_line(struct tarn_session *s, const char *what, const char *prefix, unsigned n)
 {
 	struct tally tally = {{NULL}, {0}};
@@ -137,7 +184,9 @@ static void do_line(struct tarn_session *s, const char *what, const char *prefix
 	memset(values, 0, sizeof(values));
 	for (unsigned i = 0; i < n; i++)
 		snprintf(keys[i], sizeof(keys[i]), "%.40s-%u", prefix, i);
-	if (strstr(what, "-async"))
+	if (strncmp(what, "walk", 4) == 0)
+		status = walk(s, prefix, what[4] != 0, n, &tally);
+	else if (strstr(what, "-async"))
 		status = at_once(s, what[0] == 'p', n, &tally);
 	else if (what[0] == 'm')
 		status = batch(s, what, n, &tally);

@@ -4,6 +4,7 @@
 import importlib
 import os
 import subprocess
+import tempfile
 
 from tarntest import BUILD, PATIENCE, Daemon, run, tarn
 
@@ -88,8 +89,51 @@ def test_command():
         assert tarn("-u", where, "add", "visits", "5").stdout == b"5\n"
         assert tarn("-u", where, "add", "visits", "-2").stdout == b"3\n"
         tarn("-u", where, "ping")
-        refused = tarn("-u", where, "keys", check=1)
-        assert b"session of a cluster" in refused.stderr, refused
+
+
+def listed(where, *arguments, check=0):
+    result = tarn("-u", where, "keys", *arguments, check=check)
+    return sorted(result.stdout.decode().split()), result
+
+
+def test_walks():
+    with cluster() as (_, members):
+        started(members)
+        names = sorted(f"k-{i}" for i in range(COUNT))
+        assert listed(uri(members))[0] == []
+        with Client(uri(members)) as client:
+            assert client.do("put") == ALL
+            assert client.do("put", "other", 20) == {"OK": 20}
+            assert client.do("walk") == ALL
+            assert client.do("walk-async") == ALL
+            assert client.do("walk", "other", 20) == {"OK": 20}
+        # by way of each of them
+        for member in members:
+            assert listed(uri([member]), "k-")[0] == names
+        assert len(listed(uri(members))[0]) == COUNT + 20
+        with tempfile.TemporaryDirectory() as where:
+            tarn("-u", uri(members), "export", where)
+            assert len(os.listdir(where)) == COUNT + 20
+            with open(os.path.join(where, "k-7"), "rb") as file:
+                assert file.read() == b"k-7"
+        tarn("-u", uri(members), "exists", "k-7")
+        tarn("-u", uri(members), "exists", "k-none", check=1)
+
+
+def test_walk_without_a_member():
+    """What the others have comes, and the walk ends with who is not there."""
+    with cluster() as (_, members):
+        started(members)
+        with Client(uri(members)) as client:
+            assert client.do("put") == ALL
+        members[1].kill()
+        names, result = listed(uri(members, "&timeout=500"), check=3)
+        assert 0 < len(names) < COUNT, result
+        assert b"member b" in result.stderr, result
+        members[1].start()
+        settled(members[1])
+        # its memory is gone
+        assert listed(uri(members))[0] == names
 
 
 def test_uris():
@@ -163,11 +207,24 @@ def test_map_changes():
             for member in members[:2]:
                 settled(member)
             until(lambda: client.do("mput") == ALL, "the shards are open elsewhere")
+            assert client.do("walk") == ALL
             members[2].kill()
+            assert client.do("walk-async") == ALL
             assert client.do("mget") == ALL
             assert client.do("put", "n") == ALL
             assert client.do("get", "n") == ALL
 
 
 if __name__ == "__main__":
-    run([test_keys, test_command, test_uris, test_no_cluster, test_member_killed, test_map_changes])
+    run(
+        [
+            test_keys,
+            test_command,
+            test_walks,
+            test_walk_without_a_member,
+            test_uris,
+            test_no_cluster,
+            test_member_killed,
+            test_map_changes,
+        ]
+    )

@@ -1091,23 +1091,556 @@ static void test_async_absent(void **state)
 	free(a);
 }
 
+/* ---- walks ----------------------------------------------------------------------------------- */
+
+struct walk_of {
+	struct tarn_scan *scan;
+	unsigned seen[KEYS]; /* how often each came */
+	unsigned count;
+};
+
+static void fill(struct tarn_session *s)
+{
+	for (unsigned i = 0; i < KEYS; i++)
+		assert_int_equal(put_key(s, i), 0);
+}
+
+static struct walk_of begin_walk(struct tarn_session *s)
+{
+	struct walk_of walk = {0};
+
+	if (tarn_scan_open(s, NULL, 0, &walk.scan) < 0)
+		fail_msg("%s", err_text());
+	return walk;
+}
+
+static void note_key(struct walk_of *walk, const void *key, size_t bytes,
+		     const struct tarn_item *item)
+{
+	char text[32] = "";
+
+	assert_true(bytes > 4 && bytes < sizeof(text));
+	memcpy(text, key, bytes);
+	assert_int_equal(item->value_bytes, bytes);
+	assert_int_equal(strncmp(text, "key-", 4), 0);
+	walk->seen[atoi(text + 4)]++;
+	walk->count++;
+}
+
+/* It is away, and the session with it has ended. */
+static void leave_node(struct world *w, struct tarn_session *s, unsigned i)
+{
+	w->nodes[i].away = true;
+	tarn_session_close(s->cluster->nodes[i].session);
+	s->cluster->nodes[i].session = NULL;
+}
+
+/* So many keys, or all that there are. Returns what the last call ended with. */
+static int go_on(struct walk_of *walk, unsigned most)
+{
+	struct tarn_item item = TARN_ITEM_INIT;
+	const void *key;
+	size_t bytes;
+	int ret = 1;
+
+	while (most-- && (ret = tarn_scan_next(walk->scan, &key, &bytes, &item)) == 1)
+		note_key(walk, key, bytes, &item);
+	return ret;
+}
+
+/* All others came once; those of this shard at least once, and not more than `most` times. */
+static void expect_once_but(struct world *w, const struct walk_of *walk, uint32_t shard,
+			    unsigned most)
+{
+	for (unsigned i = 0; i < KEYS; i++) {
+		if (walk->seen[i] == 1)
+			continue;
+		if (shard_of_key(w, i) != shard || walk->seen[i] == 0 || walk->seen[i] > most)
+			fail_msg("key %u of shard %u came %u times", i, shard_of_key(w, i),
+				 walk->seen[i]);
+	}
+}
+
+static void expect_once(struct world *w, const struct walk_of *walk)
+{
+	expect_once_but(w, walk, SHARDS, 1);
+}
+
+/* The shard goes, with its keys, which another client writes there. */
+static void hand_over(struct world *w, struct tarn_session *other, uint32_t shard, unsigned to)
+{
+	unsigned from = w->map->owners[shard];
+
+	give(w, shard, to);
+	for (unsigned i = 0; i < KEYS; i++) {
+		if (shard_of_key(w, i) != shard)
+			continue;
+		forget(w, from, i);
+		assert_int_equal(put_key(other, i), 0);
+		assert_true(is_at(w, to, i));
+	}
+}
+
+static void test_walk(void **state)
+{
+	for (unsigned cache = 0; cache < 2; cache++) {
+		struct tarn_item item = TARN_ITEM_INIT;
+		struct walk_of walk;
+		struct tarn_session *s;
+		struct world w;
+		const void *key;
+		size_t bytes;
+
+		(void)state;
+		s = start(&w, cache);
+		walk = begin_walk(s);
+		assert_int_equal(go_on(&walk, KEYS), 0);
+		assert_int_equal(walk.count, 0);
+		tarn_scan_close(walk.scan);
+		fill(s);
+		walk = begin_walk(s);
+		assert_int_equal(tarn_scan_progress(walk.scan), 0);
+		assert_int_equal(go_on(&walk, KEYS - 1), 1);
+		assert_in_range(tarn_scan_progress(walk.scan), 600, 1000);
+		assert_int_equal(go_on(&walk, 2), 0);
+		assert_int_equal(tarn_scan_progress(walk.scan), 1000);
+		expect_once(&w, &walk);
+		/* it stays at its end */
+		assert_int_equal(go_on(&walk, 1), 0);
+		tarn_scan_close(walk.scan);
+		/* a prefix */
+		assert_int_equal(tarn_scan_open(s, "key-39", 6, &walk.scan), 0);
+		walk.count = 0;
+		while (tarn_scan_next(walk.scan, &key, &bytes, &item) == 1) {
+			assert_memory_equal(key, "key-39", 6);
+			walk.count++;
+		}
+		assert_int_equal(walk.count, 11);
+		tarn_session_close(s);
+		assert_int_equal(tarn_scan_next(walk.scan, &key, &bytes, &item), -EINVAL);
+		tarn_scan_close(walk.scan);
+		destroy(&w);
+	}
+}
+
+/* At each place of the walk a shard goes from each member to each: nothing is missing, and all else comes once. */
+static void test_walk_moved(void **state)
+{
+	struct tarn_session *s, *other = NULL;
+	struct world w;
+
+	(void)state;
+	s = start(&w, false);
+	assert_int_equal(open_world(&w, 0, &other), 0);
+	fill(s);
+	for (unsigned round = 0; round < 24; round++) {
+		struct walk_of walk = begin_walk(s);
+		uint32_t shard = round * 7 % SHARDS;
+		unsigned to = (w.map->owners[shard] + 1 + round % 2) % NODES;
+
+		assert_int_equal(go_on(&walk, round * KEYS / 24), 1);
+		hand_over(&w, other, shard, to);
+		/* sometimes the session knows before the walk finds out */
+		if (round % 3 == 0)
+			assert_true(cluster_newer(s, clock_now_ns() + SECOND, true));
+		assert_int_equal(go_on(&walk, 2 * KEYS), 0);
+		expect_once_but(&w, &walk, shard, 2);
+		tarn_scan_close(walk.scan);
+	}
+	tarn_session_close(other);
+	finish(&w, s);
+}
+
+/* What a member still has of a shard that is another one's is not shown. */
+static void test_walk_left_behind(void **state)
+{
+	struct tarn_session *s;
+	struct walk_of walk;
+	struct world w;
+	uint32_t shard;
+
+	(void)state;
+	s = start(&w, false);
+	fill(s);
+	shard = shard_of_key(&w, 1);
+	give(&w, shard, (w.map->owners[shard] + 1u) % NODES);
+	walk = begin_walk(s);
+	assert_int_equal(go_on(&walk, KEYS), 0);
+	for (unsigned i = 0; i < KEYS; i++)
+		assert_int_equal(walk.seen[i], shard_of_key(&w, i) != shard);
+	tarn_scan_close(walk.scan);
+	finish(&w, s);
+}
+
+/* The keys of those that are there, then an error that names who is not; and when it is there, the rest. */
+static void test_walk_down(void **state)
+{
+	for (unsigned how = 0; how < 4; how++) {
+		bool by_map = how % 2;
+		struct walk_of walk;
+		struct tarn_session *s;
+		struct world w;
+		unsigned i;
+
+		(void)state;
+		s = start(&w, how >= 2);
+		fill(s);
+		leave_node(&w, s, 1);
+		if (by_map) {
+			w.map->epoch++;
+			w.map->members[1].state = CLUSTER_DOWN;
+		}
+		assert_true(cluster_newer(s, clock_now_ns() + SECOND, true) == by_map);
+		assert_int_equal(tarn_session_set_timeout(s, 50), 0);
+		walk = begin_walk(s);
+		/* more than one call: the time may be over before */
+		for (i = 0; i < 100 && go_on(&walk, KEYS) != -TARN_EUNAVAILABLE; i++)
+			;
+		assert_true(i < 100);
+		assert_non_null(strstr(tarn_last_error_text(), "member b"));
+		for (i = 0; i < KEYS; i++)
+			assert_int_equal(walk.seen[i], w.map->owners[shard_of_key(&w, i)] != 1);
+		w.nodes[1].away = false;
+		if (by_map) {
+			w.map->epoch++;
+			w.map->members[1].state = CLUSTER_UP;
+		}
+		assert_int_equal(tarn_session_set_timeout(s, 5000), 0);
+		assert_int_equal(go_on(&walk, KEYS), 0);
+		expect_once(&w, &walk);
+		tarn_scan_close(walk.scan);
+		finish(&w, s);
+	}
+}
+
+/* A shard without an owner: unavailable in a store pool, and empty by the rules in a cache pool. */
+static void test_walk_nobody(void **state)
+{
+	for (unsigned cache = 0; cache < 2; cache++) {
+		struct walk_of walk;
+		struct tarn_session *s;
+		struct world w;
+		uint32_t shard;
+
+		(void)state;
+		s = start(&w, cache);
+		fill(s);
+		shard = shard_of_key(&w, 1);
+		set_word(&w, w.map->owners[shard], shard, SHARD_GONE, 0);
+		w.map->epoch++;
+		w.map->owners[shard] = CLUSTER_NOBODY;
+		w.map->since[shard] = w.map->taken[shard] = w.map->epoch;
+		walk = begin_walk(s);
+		assert_int_equal(go_on(&walk, KEYS), cache ? 0 : -TARN_EUNAVAILABLE);
+		if (!cache)
+			assert_non_null(strstr(tarn_last_error_text(), "has no owner"));
+		for (unsigned i = 0; i < KEYS; i++)
+			assert_int_equal(walk.seen[i], shard_of_key(&w, i) != shard);
+		tarn_scan_close(walk.scan);
+		finish(&w, s);
+	}
+}
+
+/* In a cache pool nothing is shown by a map that is not fresh, and nothing is lost by that. */
+static void test_walk_bound(void **state)
+{
+	for (unsigned cache = 0; cache < 2; cache++) {
+		struct tarn_session *s;
+		struct walk_of walk;
+		struct world w;
+
+		(void)state;
+		s = start(&w, cache);
+		fill(s);
+		walk = begin_walk(s);
+		assert_int_equal(go_on(&walk, 10), 1);
+		assert_int_equal(tarn_session_set_timeout(s, 20), 0);
+		w.silent = true;
+		w.now += BOUND;
+		if (cache) {
+			assert_int_equal(go_on(&walk, KEYS), -TARN_EMAP);
+			assert_int_equal(go_on(&walk, KEYS), -TARN_EMAP);
+			assert_int_equal(walk.count, 10);
+			w.silent = false;
+		}
+		assert_int_equal(tarn_session_set_timeout(s, 5000), 0);
+		assert_int_equal(go_on(&walk, KEYS), 0);
+		expect_once(&w, &walk);
+		tarn_scan_close(walk.scan);
+		finish(&w, s);
+	}
+}
+
+/* Taken from a member that does not know it: by the fresh map behind it, its keys are none. */
+static void test_walk_taken(void **state)
+{
+	struct tarn_session *s;
+	struct walk_of walk;
+	struct world w;
+	uint32_t shard;
+
+	(void)state;
+	s = start(&w, true);
+	fill(s);
+	shard = shard_of_key(&w, 1);
+	w.map->epoch++;
+	w.map->owners[shard] = CLUSTER_NOBODY;
+	w.map->since[shard] = w.map->taken[shard] = w.map->epoch;
+	w.now += BOUND;
+	walk = begin_walk(s);
+	assert_int_equal(go_on(&walk, KEYS), 0);
+	for (unsigned i = 0; i < KEYS; i++)
+		assert_int_equal(walk.seen[i], shard_of_key(&w, i) != shard);
+	tarn_scan_close(walk.scan);
+	finish(&w, s);
+}
+
+/* A member goes and comes in the middle; one is started again. */
+static void test_walk_members(void **state)
+{
+	struct tarn_session *s;
+	struct walk_of walk;
+	struct world w;
+	unsigned twice = 0;
+
+	(void)state;
+	s = start(&w, false);
+	fill(s);
+	walk = begin_walk(s);
+	assert_int_equal(go_on(&walk, 10), 1);
+	/* the session with the member under way is another one by now */
+	leave_node(&w, s, 0);
+	w.nodes[0].away = false;
+	assert_int_equal(go_on(&walk, 5), 1);
+	/* its pool is another one */
+	s->cluster->nodes[0].session->pool_serial++;
+	assert_int_equal(go_on(&walk, 2 * KEYS), 0);
+	for (unsigned i = 0; i < KEYS; i++) {
+		assert_true(walk.seen[i] >= 1);
+		if (w.map->owners[shard_of_key(&w, i)] != 0)
+			assert_int_equal(walk.seen[i], 1);
+		twice += walk.seen[i] > 1;
+	}
+	assert_in_range(twice, 5, 15);
+	tarn_scan_close(walk.scan);
+	finish(&w, s);
+}
+
+/* Another walk goes on at its position. */
+static void go_on_elsewhere(struct tarn_session *s, struct walk_of *walk)
+{
+	uint8_t position[TARN_SCAN_POSITION_BYTES];
+	size_t n = 0;
+
+	assert_int_equal(tarn_scan_position(walk->scan, position, &n), 0);
+	tarn_scan_close(walk->scan);
+	if (tarn_scan_open_at(s, NULL, 0, position, n, &walk->scan) < 0)
+		fail_msg("%s", err_text());
+}
+
+static void test_walk_position(void **state)
+{
+	uint8_t position[TARN_SCAN_POSITION_BYTES], bad[TARN_SCAN_POSITION_BYTES];
+	struct tarn_session *s, *other = NULL;
+	struct tarn_scan *scan;
+	struct walk_of walk;
+	struct world w;
+	uint32_t shard;
+	size_t n;
+	int ret;
+
+	(void)state;
+	s = start(&w, false);
+	assert_int_equal(open_world(&w, 0, &other), 0);
+	fill(s);
+	walk = begin_walk(s);
+	do {
+		go_on_elsewhere(walk.count % 2 ? s : other, &walk);
+		ret = go_on(&walk, 1);
+	} while (ret == 1);
+	assert_int_equal(ret, 0);
+	expect_once(&w, &walk);
+	/* its end, too, is a position */
+	go_on_elsewhere(s, &walk);
+	assert_int_equal(go_on(&walk, 1), 0);
+	tarn_scan_close(walk.scan);
+	/* a shard moves meanwhile, out of what was walked and into it */
+	for (unsigned round = 0; round < 12; round++) {
+		walk = begin_walk(s);
+		shard = round * 11 % SHARDS;
+		assert_int_equal(go_on(&walk, 1 + round * KEYS / 12), 1);
+		if (round % 2)
+			go_on_elsewhere(s, &walk);
+		hand_over(&w, other, shard, (w.map->owners[shard] + 1u) % NODES);
+		assert_int_equal(go_on(&walk, 3), 1);
+		go_on_elsewhere(other, &walk);
+		assert_int_equal(go_on(&walk, 3 * KEYS), 0);
+		for (unsigned i = 0; i < KEYS; i++)
+			assert_true(walk.seen[i] >= 1);
+		tarn_scan_close(walk.scan);
+	}
+	/* what is none */
+	walk = begin_walk(s);
+	assert_int_equal(go_on(&walk, 10), 1);
+	assert_int_equal(tarn_scan_position(walk.scan, position, &n), 0);
+	tarn_scan_close(walk.scan);
+	for (size_t i = 0; i < n; i++)
+		assert_int_equal(tarn_scan_open_at(s, NULL, 0, position, i == 24 ? 0 : i, &scan),
+				 -EINVAL);
+	memcpy(bad, position, n);
+	bad[0]++;
+	assert_int_equal(tarn_scan_open_at(s, NULL, 0, bad, n, &scan), -EINVAL);
+	assert_non_null(strstr(tarn_last_error_text(), "no position of a walk over cluster c1"));
+	bad[0]--;
+	bad[16]++;
+	assert_int_equal(tarn_scan_open_at(s, NULL, 0, bad, n, &scan), -EINVAL);
+	/* nor is it one in one member's pool, nor that of one here */
+	assert_int_equal(tarn_scan_open_at(s->cluster->nodes[0].session, NULL, 0, position, n, &scan),
+			 -EINVAL);
+	assert_int_equal(tarn_scan_open(s->cluster->nodes[0].session, NULL, 0, &scan), 0);
+	assert_int_equal(tarn_scan_position(scan, position, &n), 0);
+	tarn_scan_close(scan);
+	assert_int_equal(tarn_scan_open_at(s, NULL, 0, position, n, &scan), -EINVAL);
+	tarn_session_close(other);
+	finish(&w, s);
+}
+
+/* Waits for one asynchronous call of the walk. */
+static int next_async(struct tarn_session *s, struct walk_of *walk)
+{
+	struct tarn_completion completion;
+	size_t count = 0;
+	uint64_t op;
+
+	assert_int_equal(tarn_scan_next_async(walk->scan, NULL, &op), 0);
+	assert_int_equal(tarn_scan_next_async(walk->scan, NULL, NULL), -TARN_EBUSY);
+	while (count == 0) {
+		assert_true(tarn_session_wait(s, 1000) >= 0);
+		assert_true(tarn_session_poll(s, &completion, 1, &count) >= 0);
+	}
+	assert_int_equal(completion.op, op);
+	assert_int_equal(completion.kind, TARN_OP_SCAN);
+	if (completion.status == 1)
+		note_key(walk, completion.key, completion.key_bytes, &completion.item);
+	return completion.status;
+}
+
+static void test_walk_async(void **state)
+{
+	struct tarn_session *s, *other = NULL;
+	struct walk_of walk;
+	struct world w;
+	uint32_t shard;
+	int ret = 1;
+
+	(void)state;
+	s = start(&w, false);
+	assert_int_equal(open_world(&w, 0, &other), 0);
+	fill(s);
+	walk = begin_walk(s);
+	while ((ret = next_async(s, &walk)) == 1)
+		;
+	assert_int_equal(ret, 0);
+	expect_once(&w, &walk);
+	tarn_scan_close(walk.scan);
+	/* a shard moves, and there are blocking calls between */
+	walk = begin_walk(s);
+	shard = shard_of_key(&w, 1);
+	while ((ret = next_async(s, &walk)) == 1) {
+		if (walk.count == KEYS / 2)
+			hand_over(&w, other, shard, (w.map->owners[shard] + 1u) % NODES);
+		ret = go_on(&walk, 1);
+		if (ret != 1)
+			break;
+	}
+	assert_int_equal(ret, 0);
+	expect_once_but(&w, &walk, shard, 2);
+	tarn_scan_close(walk.scan);
+	tarn_session_close(other);
+	finish(&w, s);
+}
+
+/* Freshness, who is not there, and ends at any time. */
+static void test_walk_async_ends(void **state)
+{
+	struct tarn_completion completion;
+	struct tarn_session *s;
+	struct walk_of walk;
+	struct world w;
+	size_t count = 0;
+	uint64_t op;
+
+	(void)state;
+	s = start(&w, true);
+	fill(s);
+	walk = begin_walk(s);
+	assert_int_equal(next_async(s, &walk), 1);
+	w.silent = true;
+	w.now += BOUND;
+	assert_int_equal(tarn_session_set_timeout(s, 20), 0);
+	assert_int_equal(next_async(s, &walk), -TARN_EMAP);
+	assert_int_equal(next_async(s, &walk), -TARN_EMAP);
+	w.silent = false;
+	assert_int_equal(tarn_session_set_timeout(s, 5000), 0);
+	assert_int_equal(next_async(s, &walk), 1);
+	/* cancelled, or it had ended: nothing is lost by that */
+	assert_int_equal(tarn_scan_next_async(walk.scan, NULL, &op), 0);
+	(void)tarn_cancel(s, op);
+	while (count == 0) {
+		assert_true(tarn_session_wait(s, 1000) >= 0);
+		assert_true(tarn_session_poll(s, &completion, 1, &count) >= 0);
+	}
+	assert_true(completion.status == 1 || completion.status == -TARN_ECANCELED);
+	if (completion.status == 1)
+		note_key(&walk, completion.key, completion.key_bytes, &completion.item);
+	leave_node(&w, s, 2);
+	assert_int_equal(tarn_session_set_timeout(s, 50), 0);
+	while (next_async(s, &walk) != -TARN_EUNAVAILABLE)
+		;
+	for (unsigned i = 0; i < KEYS; i++)
+		assert_int_equal(walk.seen[i], w.map->owners[shard_of_key(&w, i)] != 2);
+	w.nodes[2].away = false;
+	assert_int_equal(tarn_session_set_timeout(s, 5000), 0);
+	while (next_async(s, &walk) == 1)
+		;
+	expect_once(&w, &walk);
+	tarn_scan_close(walk.scan);
+	/* the walk is closed first, the call is picked up later */
+	walk = begin_walk(s);
+	assert_int_equal(tarn_scan_next_async(walk.scan, NULL, NULL), 0);
+	tarn_scan_close(walk.scan);
+	count = 0;
+	while (count == 0) {
+		assert_true(tarn_session_wait(s, 1000) >= 0);
+		assert_true(tarn_session_poll(s, &completion, 1, &count) >= 0);
+	}
+	assert_int_equal(completion.status, -TARN_ECANCELED);
+	assert_null(completion.key);
+	/* the session is closed first, with one walk that is closed before and one behind */
+	walk = begin_walk(s);
+	assert_int_equal(tarn_scan_next_async(walk.scan, NULL, NULL), 0);
+	tarn_scan_close(walk.scan);
+	walk = begin_walk(s);
+	assert_int_equal(tarn_scan_next_async(walk.scan, NULL, NULL), 0);
+	finish(&w, s);
+	tarn_scan_close(walk.scan);
+}
+
 /* ---- the rest -------------------------------------------------------------------------------- */
 
 static void test_not_yet(void **state)
 {
 	struct tarn_region_info info = {.size = sizeof(info)};
 	struct tarn_region *region;
-	struct tarn_scan *scan;
 	struct tarn_session *s;
 	struct world w;
 	void *memory;
 
 	(void)state;
 	s = start(&w, false);
-	assert_int_equal(tarn_scan_open(s, NULL, 0, &scan), -EOPNOTSUPP);
-	assert_non_null(strstr(tarn_last_error_text(), "of a cluster"));
 	assert_int_equal(tarn_region_stat_async(s, "r", &info, NULL, NULL), -EOPNOTSUPP);
 	assert_int_equal(tarn_session_fd(s), -EOPNOTSUPP);
+	assert_non_null(strstr(tarn_last_error_text(), "of a cluster"));
 	assert_int_equal(tarn_region_open(s, "r", 0, &region), -EOPNOTSUPP);
 	assert_int_equal(tarn_region_create(s, "r", 4096, 0), -EOPNOTSUPP);
 	assert_int_equal(tarn_alloc(s, 4096, &memory), -EOPNOTSUPP);
@@ -1152,6 +1685,17 @@ int main(void)
 		cmocka_unit_test(test_async_rest),
 		cmocka_unit_test(test_async_late),
 		cmocka_unit_test(test_async_absent),
+		cmocka_unit_test(test_walk),
+		cmocka_unit_test(test_walk_moved),
+		cmocka_unit_test(test_walk_left_behind),
+		cmocka_unit_test(test_walk_down),
+		cmocka_unit_test(test_walk_nobody),
+		cmocka_unit_test(test_walk_bound),
+		cmocka_unit_test(test_walk_taken),
+		cmocka_unit_test(test_walk_members),
+		cmocka_unit_test(test_walk_position),
+		cmocka_unit_test(test_walk_async),
+		cmocka_unit_test(test_walk_async_ends),
 		cmocka_unit_test(test_not_yet),
 		cmocka_unit_test(test_read_only),
 	};

@@ -90,8 +90,8 @@
  *	  -TARN_EMAP          no member could say within map_bound that the map is still the newest: nothing is written. Reads go
  *	                      on; in a cache pool they say -TARN_ENOTFOUND
  *	  -TARN_EAMBIGUOUS    also: a write was done, and by the newest map the key may be with another member since
- *	In this version a session with a cluster does get, exists, put, delete, add, their batches and asynchronous twins, ping and
- *	statistics (the sums of all members); the rest says -EOPNOTSUPP: walks, regions, registered memory, tarn_session_fd(). An
+ *	In this version a session with a cluster does get, exists, put, delete, add, their batches and asynchronous twins, walks, ping
+ *	and statistics (the sums of all members); the rest says -EOPNOTSUPP: regions, registered memory, tarn_session_fd(). An
  *	asynchronous call waits for nothing but a first connection to its member, up to two seconds.
  *	A single daemon's pool that belongs to a cluster can not be opened without the others (-TARN_EREFUSED).
  *
@@ -805,6 +805,11 @@ struct tarn_scan;
  * A key that is there during the whole walk comes exactly once, whoever writes meanwhile, and also
  * if the index grows; its item is one that it had during the walk. A key that comes or goes
  * meanwhile may come or not; if it is deleted and put again, twice. No order. Does not block.
+ *
+ * With a cluster's session the walk goes from member to member, and what is said above is so as long as no shard's
+ * owner changes. A key whose shard goes to another member during the walk comes at least once, and may come again from there;
+ * likewise the keys of a member that was down, or that was started again with another pool. None is left out by that.
+ *
  * Errors: -EINVAL (NULL), -ENOMEM, -TARN_EKEYSIZE (prefix too long), -TARN_EINUSE.
  */
 TARN_API TARN_MUST_CHECK int tarn_scan_open(struct tarn_session *session, const void *prefix,
@@ -823,7 +828,12 @@ TARN_API TARN_MUST_CHECK int tarn_scan_open(struct tarn_session *session, const 
  * -TARN_ESESSION. After these the call may be made again and goes on where it was.
  * -TARN_ERESTARTED: the daemon was started again since the walk began, and what it would go on in is
  * another pool: close the walk, and begin a new one. (A connection that broke, to a daemon that did
- * not, makes no difference to a walk.)
+ * not, makes no difference to a walk.) Not with a cluster's session: there that member's keys are walked again.
+ * With a cluster's session also:
+ * -TARN_EUNAVAILABLE: the keys of all members that could be reached have come; the text names one that is down or could not be
+ * reached until the time limit, or a shard without an owner. (In a cache pool such a shard is empty by the rules, and passed.)
+ * The call may be made again: when the member is there its keys come.
+ * -TARN_EMAP: in a cache pool, no fresh map; the call may be made again, and nothing is lost by that.
  */
 TARN_API TARN_MUST_CHECK int tarn_scan_next(struct tarn_scan *scan, const void **ret_key,
 					    size_t *ret_key_bytes, struct tarn_item *ret_item);
@@ -844,7 +854,10 @@ TARN_API TARN_MUST_CHECK int tarn_scan_next_async(struct tarn_scan *scan,
 /**
  * Where the walk is, as bytes that another process can go on from: tarn_scan_open_at(). The key that
  * came last is behind it. @ret_position: room for TARN_SCAN_POSITION_BYTES. Needs no connection.
- * Errors: -EINVAL, -TARN_EBUSY. Same thread as the walk.
+ * With a cluster's session it says which members are behind it, by their numbers, and where the walk over the one under way
+ * is; if shards' owners have changed since that walk began, or members were passed over that could not be reached, it says
+ * less than the walk knows, and some keys come again behind it.
+ * Errors: -EINVAL, -TARN_EBUSY; with a cluster's session -TARN_EINUSE. Same thread as the walk.
  */
 TARN_API int tarn_scan_position(const struct tarn_scan *scan, void *ret_position,
 				size_t *ret_position_bytes);
@@ -852,15 +865,16 @@ TARN_API int tarn_scan_position(const struct tarn_scan *scan, void *ret_position
 
 /**
  * Like tarn_scan_open(), but the walk goes on at a position. Both parts together are one walk, which
- * gives each key that is there during the whole of it exactly once. @prefix: as it was before.
- * Errors: those of tarn_scan_open(); -EINVAL (the bytes are no position). Is the position one of
- * another pool, the first tarn_scan_next() returns -TARN_ERESTARTED.
+ * gives each key that is there during the whole of it exactly once (in a cluster at least once: tarn_scan_open(),
+ * tarn_scan_position()). @prefix: as it was before.
+ * Errors: those of tarn_scan_open(); -EINVAL (the bytes are no position, or one of another cluster, or not one of a cluster
+ * where the session is a cluster's). Is the position one of another pool, the first tarn_scan_next() returns -TARN_ERESTARTED.
  */
 TARN_API TARN_MUST_CHECK int tarn_scan_open_at(struct tarn_session *session, const void *prefix,
 					       size_t prefix_bytes, const void *position,
 					       size_t position_bytes, struct tarn_scan **ret_scan);
 
-/** How far the walk is, 0 to 1000 thousandths of the index. */
+/** How far the walk is, 0 to 1000 thousandths of the index; of a cluster's session, of the shards. */
 TARN_API uint32_t tarn_scan_progress(const struct tarn_scan *scan);
 
 /**
