@@ -433,7 +433,6 @@ static void test_age(void **state)
 
 	(void)state;
 	s = start(&w, false);
-	assert_int_equal(tarn_session_set_timeout(s, 30), 0);
 	w.age_ns = 4 * SECOND;
 	w.now += BOUND;
 	/* as of 4.2 s ago */
@@ -442,6 +441,7 @@ static void test_age(void **state)
 	w.now += 799 * SECOND / 1000;
 	assert_int_equal(put_key(s, 1), 0);
 	w.now += SECOND / 1000;
+	assert_int_equal(tarn_session_set_timeout(s, 30), 0);
 	assert_int_equal(put_key(s, 1), -TARN_EMAP);
 	w.silent = false;
 	w.age_ns = BOUND;
@@ -449,6 +449,7 @@ static void test_age(void **state)
 	w.age_ns = UINT64_MAX;
 	assert_int_equal(put_key(s, 1), -TARN_EMAP);
 	w.age_ns = 0;
+	assert_int_equal(tarn_session_set_timeout(s, 5000), 0);
 	assert_int_equal(put_key(s, 1), 0);
 	finish(&w, s);
 }
@@ -1348,6 +1349,7 @@ static void test_walk_bound(void **state)
 		struct tarn_session *s;
 		struct walk_of walk;
 		struct world w;
+		int ret;
 
 		(void)state;
 		s = start(&w, cache);
@@ -1358,8 +1360,13 @@ static void test_walk_bound(void **state)
 		w.silent = true;
 		w.now += BOUND;
 		if (cache) {
-			assert_int_equal(go_on(&walk, KEYS), -TARN_EMAP);
-			assert_int_equal(go_on(&walk, KEYS), -TARN_EMAP);
+			/* where the machine stands still the time may be over before */
+			while ((ret = go_on(&walk, KEYS)) == -TARN_ETIMEOUT)
+				;
+			assert_int_equal(ret, -TARN_EMAP);
+			while ((ret = go_on(&walk, KEYS)) == -TARN_ETIMEOUT)
+				;
+			assert_int_equal(ret, -TARN_EMAP);
 			assert_int_equal(walk.count, 10);
 			w.silent = false;
 		}
@@ -1569,6 +1576,7 @@ static void test_walk_async_ends(void **state)
 	struct world w;
 	size_t count = 0;
 	uint64_t op;
+	int ret;
 
 	(void)state;
 	s = start(&w, true);
@@ -1578,8 +1586,11 @@ static void test_walk_async_ends(void **state)
 	w.silent = true;
 	w.now += BOUND;
 	assert_int_equal(tarn_session_set_timeout(s, 20), 0);
-	assert_int_equal(next_async(s, &walk), -TARN_EMAP);
-	assert_int_equal(next_async(s, &walk), -TARN_EMAP);
+	for (unsigned i = 0; i < 2; i++) {
+		while ((ret = next_async(s, &walk)) == -TARN_ETIMEOUT)
+			;
+		assert_int_equal(ret, -TARN_EMAP);
+	}
 	w.silent = false;
 	assert_int_equal(tarn_session_set_timeout(s, 5000), 0);
 	assert_int_equal(next_async(s, &walk), 1);
