@@ -49,7 +49,7 @@ class Node(Daemon):
             time.sleep(0.05)
 
     def members(self):
-        return tarn_json("-u", self.control, "members")
+        return self.do("members")
 
     def cluster(self):
         return self.members()["cluster"]
