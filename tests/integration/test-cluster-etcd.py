@@ -82,7 +82,8 @@ def wait_settled(nodes, shares):
 
 
 def settled(nodes, shares=None, patience=PATIENCE):
-    """Each shard has an owner among these, who has opened it, and all use the same map. shares: of each."""
+    """Each shard has an owner among these, who has opened it, and all use the same map. shares: of each, some
+    per cent more or less: the map's seed is another one in each run. How even it has to be is tests/unit/test-cluster-map.c's."""
     seen = []
 
     def ask():
@@ -94,7 +95,7 @@ def settled(nodes, shares=None, patience=PATIENCE):
             and sum(one["shards_owned"] for one in seen) == SHARDS
             and (
                 shares is None
-                or all(0.95 * share * SHARDS <= one["shards_owned"] <= 1.05 * share * SHARDS for share, one in zip(shares, seen))
+                or all(0.9 * share * SHARDS <= one["shards_owned"] <= 1.1 * share * SHARDS for share, one in zip(shares, seen))
             )
         )
 
