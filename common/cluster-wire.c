@@ -3,7 +3,7 @@
  * cluster-wire.c - the map of a cluster into bytes and back
  *
  * The bytes come from other machines: nothing is read behind their end, and nothing in them is believed. Any thread.
- * Next to read: cluster-wire.h for the format, daemon/cluster-publish.c, client/cluster-map.c.
+ * Next to read: cluster-wire.h for the format, daemon/cluster-publish.c, client/cluster-connect.c.
  */
 #include "cluster-wire.h"
 

@@ -3,7 +3,7 @@
  * cluster-publish.c - writes the cluster's map where clients read it, and answers how new it is
  *
  * Main thread. What is told is kept in struct pool, out of clients' reach. Next to read: cluster-publish.h,
- * common/cluster-wire.h for the bytes, client/cluster-fetch.c for who asks.
+ * common/cluster-wire.h for the bytes, client/cluster-connect.c for who asks.
  */
 #include "cluster-publish.h"
 

@@ -62,6 +62,7 @@ struct mover {
 	/* ---- the thread's ---- */
 	struct tarn_session *session;
 	uint64_t number; /* of the session's attempt */
+	bool ready;      /* the target has said so of all its shards by this session, and not otherwise since */
 };
 
 /* ---- the thread ------------------------------------------------------------------------------ */
@@ -130,6 +131,7 @@ static void hang_up(struct mover *m)
 	copy_set(m, NULL);
 	tarn_session_close(m->session);
 	m->session = NULL;
+	m->ready = false;
 }
 
 static int open_address(const struct mover_target *target, const struct cluster_address *address,
@@ -228,6 +230,7 @@ static void do_ask(struct mover *m, const struct mover_target *target, const str
 		hang_up(m);
 		return;
 	}
+	m->ready = rc == 1;
 	tell_answer(m, ask->number, rc == 1 ? HANDOVER_READY : HANDOVER_WAIT, boot_id);
 }
 
@@ -236,7 +239,11 @@ static void do_copy(struct mover *m, const struct handover_ask *ask)
 	struct shard_copy *copy;
 	int rc = 0;
 
-	if (!m->session || m->number != ask->number)
+	/*
+	 * "Ready" may have been said by a connection before this one: then the target has cut the attempt, and knows
+	 * nothing of a mover here that it would have to cut
+	 */
+	if (!m->session || m->number != ask->number || !m->ready)
 		rc = err_set(-TARN_ESESSION, "the connection by which it was ready is lost");
 	if (rc == 0)
 		rc = shard_copy_create(m->pool, ask->shards, ask->count, m->session, &copy);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A client of a cluster that knows what it has written, for test-cluster-store.py: `cluster-load URI KEYS`. Lines that come in: fill,
+ * A client of a cluster that knows what it has written, for test-cluster-etcd.py: `cluster-load URI KEYS`. Lines that come in: fill,
  * run (reads, writes and deletes until there is another line), check, quit. What it says ends with a line "done ...". It ends with 1
  * as soon as a key has a value that it can not have.
  */

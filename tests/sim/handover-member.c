@@ -2,7 +2,7 @@
 /*
  * handover-member.c - a member: its daemon, around the real daemon/handover*.c; its walks over slots; its mover
  *
- * The walks stand for daemon/shards.c, the mover for daemon/shard-copy.c, the rest for daemon/cluster.c. Next: handover-client.c.
+ * The walks stand for daemon/shards.c, the mover for daemon/shard-copy.c, the rest for daemon/member*.c. Next: handover-client.c.
  */
 #include <errno.h>
 #include <string.h>
