@@ -169,7 +169,7 @@ static int raw_take(struct raw *raw, struct tarn_session *session, uint32_t clas
 	claim->task.step = raw_claim_step;
 	/* A claimed page may have nothing but blocks that rest: then the next one. */
 	while (ret == 0 && !alloc_take(session->alloc, class, &raw->own)) {
-		claim_start(&claim->claim, session, &claim->task, class);
+		claim_start(&claim->claim, session, &claim->task, class, 1);
 		ret = session_run(session, &claim->task);
 	}
 	free(claim);

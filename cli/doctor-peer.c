@@ -232,7 +232,7 @@ static int take_block(struct peer *peer)
 		return err_set(-ENOMEM, "no memory");
 	claiming->task.step = claiming_step;
 	claiming->task.limit_ns = session_limit(s, session_now(s));
-	claim_start(&claiming->claim, s, &claiming->task, class);
+	claim_start(&claiming->claim, s, &claiming->task, class, 1);
 	ret = session_run(s, &claiming->task);
 	free(claiming);
 	if (ret == 0 && !alloc_take(s->alloc, class, &peer->block))

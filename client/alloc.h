@@ -16,7 +16,7 @@
 /* pages of one class that are kept although all they have is waiting blocks */
 #define ALLOC_KEEP_PAGES 8u
 /* pages of a class of one block that a session claims at the same time */
-#define ALLOC_CLAIMS 4u
+#define ALLOC_CLAIMS 16u
 
 struct alloc_block {
 	uint64_t offset;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * claim.c - getting one more page: from the ready ring, from the page cursor, or named by the
+ * claim.c - getting more pages: from the ready ring, from the page cursor, or named by the
  * daemon
  *
  * The page's own word decides; ring, cursor and daemon only say where to look. Runs inside the task
@@ -30,10 +30,19 @@ static int post(struct claim *c, const struct fabric_request *requests, unsigned
 	return ret;
 }
 
-static struct fabric_request faa_of(uint64_t offset, uint64_t *local)
+/* Draws as many as are tried together. */
+static struct fabric_request faa_of(const struct claim *c, uint64_t offset, uint64_t *local)
 {
-	return (struct fabric_request){
-		.opcode = FABRIC_FAA, .length = 8, .offset = offset, .local = local, .operand = 1};
+	return (struct fabric_request){.opcode = FABRIC_FAA,
+				       .length = 8,
+				       .offset = offset,
+				       .local = local,
+				       .operand = c->count};
+}
+
+static uint32_t at_most(const struct claim *c, uint64_t count)
+{
+	return count < c->wanted ? (uint32_t)count : c->wanted;
 }
 
 /* Each handler returns 1: go on in claim->state, 0: posted, negative: ended with this code. */
@@ -75,19 +84,24 @@ static int look(struct claim *c)
 		return 2;
 	if (c->limits.limits & LAYOUT_LIMIT_PAGES)
 		return session_over_quota(c->session, LAYOUT_LIMIT_PAGES);
-	if (c->tries < RING_TRIES && c->ring[0] < c->ring[LAYOUT_RING_TAIL / 8])
+	if (c->tries < RING_TRIES && c->ring[0] < c->ring[LAYOUT_RING_TAIL / 8]) {
+		c->count = at_most(c, c->ring[LAYOUT_RING_TAIL / 8] - c->ring[0]);
 		c->state = CLAIM_TICKET;
-	else if (c->tries < RING_TRIES + CURSOR_TRIES && c->cursor < c->session->geometry.npages)
+	} else if (c->tries < RING_TRIES + CURSOR_TRIES &&
+		   c->cursor < c->session->geometry.npages) {
+		c->count = at_most(c, c->session->geometry.npages - c->cursor);
 		c->state = CLAIM_CURSOR;
-	else
+	} else {
 		c->state = CLAIM_RPC;
+	}
 	return 1;
 }
 
 static int ticket(struct claim *c)
 {
-	struct fabric_request r = faa_of(
-		layout_ring_offset(&c->session->geometry, c->class) + LAYOUT_RING_HEAD, &c->ticket);
+	struct fabric_request r =
+		faa_of(c, layout_ring_offset(&c->session->geometry, c->class) + LAYOUT_RING_HEAD,
+		       &c->ticket);
 
 	if (!c->posted)
 		return post(c, &r, 1);
@@ -99,36 +113,48 @@ static int ticket(struct claim *c)
 static int entry(struct claim *c)
 {
 	const struct layout_geometry *g = &c->session->geometry;
-	uint64_t index = c->ticket & (g->ring_entries - 1);
-	struct fabric_request r = fabric_read(
-		layout_ring_offset(g, c->class) + LAYOUT_RING_ENTRIES + 8 * index, &c->entry, 8);
+	uint64_t entries = layout_ring_offset(g, c->class) + LAYOUT_RING_ENTRIES;
+	struct fabric_request requests[CLAIM_PAGES];
+	uint32_t drawn = c->count;
 
-	if (!c->posted)
-		return post(c, &r, 1);
+	if (!c->posted) {
+		for (uint32_t i = 0; i < drawn; i++)
+			requests[i] =
+				fabric_read(entries + 8 * ((c->ticket + i) & (g->ring_entries - 1)),
+					    &c->entries[i], 8);
+		return post(c, requests, drawn);
+	}
 	c->posted = false;
-	c->page = layout_ring_page(c->entry);
 	c->source = CLAIM_ENTRY;
 	c->tries++;
-	/* an entry counts only for the ticket that it carries */
-	c->state =
-		(layout_ring_ticket(c->entry) == (uint32_t)c->ticket || MUTATED(MUTATION_TICKET)) &&
-				c->page < g->npages
-			? CLAIM_PAGE
-			: CLAIM_LOOK;
+	c->count = 0;
+	for (uint32_t i = 0; i < drawn; i++) {
+		uint32_t page = layout_ring_page(c->entries[i]);
+
+		/* an entry counts only for the ticket that it carries */
+		if ((layout_ring_ticket(c->entries[i]) == (uint32_t)(c->ticket + i) ||
+		     MUTATED(MUTATION_TICKET)) &&
+		    page < g->npages)
+			c->pages[c->count++] = page;
+	}
+	c->state = c->count ? CLAIM_PAGE : CLAIM_LOOK;
 	return 1;
 }
 
 static int cursor(struct claim *c)
 {
-	struct fabric_request r = faa_of(LAYOUT_CURSOR_OFFSET, &c->cursor);
+	struct fabric_request r = faa_of(c, LAYOUT_CURSOR_OFFSET, &c->cursor);
+	uint64_t drawn = c->count, npages = c->session->geometry.npages;
 
 	if (!c->posted)
 		return post(c, &r, 1);
 	c->posted = false;
 	c->tries = c->tries < RING_TRIES ? RING_TRIES : c->tries + 1;
-	c->page = (uint32_t)c->cursor;
 	c->source = CLAIM_CURSOR;
-	c->state = c->cursor < c->session->geometry.npages ? CLAIM_PAGE : CLAIM_LOOK;
+	c->count = 0;
+	for (uint64_t i = 0; i < drawn && c->cursor < npages && c->cursor + i < npages; i++)
+		c->pages[c->count++] = (uint32_t)(c->cursor + i);
+	c->state = c->count ? CLAIM_PAGE : CLAIM_LOOK;
 	return 1;
 }
 
@@ -173,7 +199,7 @@ static int full(struct claim *c, const struct wire_rpc_reply *reply)
 		layout_class_bytes(c->class));
 }
 
-/* 0: c->page is named; RESTING; or an error. */
+/* 0: c->pages[0] is named; RESTING; or an error. */
 static int rpc_result(struct claim *c)
 {
 	struct wire_rpc_reply reply;
@@ -195,7 +221,8 @@ static int rpc_result(struct claim *c)
 	if (reply.number >= c->session->geometry.npages)
 		return err_set(-TARN_EPROTO, "tarnd named page %u of %u", reply.number,
 			       c->session->geometry.npages);
-	c->page = reply.number;
+	c->pages[0] = reply.number;
+	c->count = 1;
 	return 0;
 }
 
@@ -249,22 +276,53 @@ static int rpc(struct claim *c)
 	return 1;
 }
 
+/* None of them could be had. */
+static int again(struct claim *c)
+{
+	c->state = c->source == CLAIM_RPC ? CLAIM_RPC : CLAIM_LOOK;
+	return 1;
+}
+
 static int page(struct claim *c)
 {
-	struct fabric_request r =
-		fabric_read(layout_page_word_offset(&c->session->geometry, c->page), &c->word, 8);
-	uint32_t state;
+	struct fabric_request requests[CLAIM_PAGES];
+	uint32_t named = c->count;
 
-	if (!c->posted)
-		return post(c, &r, 1);
+	if (!c->posted) {
+		for (uint32_t i = 0; i < named; i++)
+			requests[i] = fabric_read(
+				layout_page_word_offset(&c->session->geometry, c->pages[i]),
+				&c->words[i], 8);
+		return post(c, requests, named);
+	}
 	c->posted = false;
-	state = layout_page_state(c->word);
-	if (state == LAYOUT_PAGE_FREE ||
-	    (state == LAYOUT_PAGE_PARTIAL && layout_page_class(c->word) == c->class))
-		c->state = CLAIM_CAS;
-	else
-		c->state = c->source == CLAIM_RPC ? CLAIM_RPC : CLAIM_LOOK;
+	c->count = 0;
+	for (uint32_t i = 0; i < named; i++) {
+		uint64_t word = c->words[i];
+		uint32_t state = layout_page_state(word);
+
+		if (state != LAYOUT_PAGE_FREE &&
+		    (state != LAYOUT_PAGE_PARTIAL || layout_page_class(word) != c->class))
+			continue;
+		c->pages[c->count] = c->pages[i];
+		c->words[c->count++] = word;
+	}
+	if (c->count == 0)
+		return again(c);
+	c->state = CLAIM_CAS;
 	return 1;
+}
+
+static uint64_t mine(const struct claim *c, uint32_t i)
+{
+	return layout_page_next(c->words[i], LAYOUT_PAGE_SLAB, c->class,
+				c->session->identity.client_slot);
+}
+
+/* a free page is aged all over */
+static bool was_free(const struct claim *c, uint32_t i)
+{
+	return layout_page_state(c->words[i]) == LAYOUT_PAGE_FREE;
 }
 
 /*
@@ -272,45 +330,60 @@ static int page(struct claim *c)
  * ours its map changes no more, but for blocks that others retire. If the CAS fails, what was read
  * is nothing to us.
  */
-static int cas(struct claim *c)
+static int post_cas(struct claim *c)
 {
 	const struct layout_geometry *g = &c->session->geometry;
-	bool was_free = layout_page_state(c->word) == LAYOUT_PAGE_FREE;
-	uint64_t mine = layout_page_next(c->word, LAYOUT_PAGE_SLAB, c->class,
-					 c->session->identity.client_slot);
-	struct fabric_request requests[] = {
-		{.opcode = FABRIC_CAS,
-		 .length = 8,
-		 .offset = layout_page_word_offset(g, c->page),
-		 .local = &c->seen,
-		 .compare = c->word,
-		 .operand = mine},
-		fabric_read(layout_free_map_offset(g, layout_page_offset(g, c->page)), c->map,
-			    sizeof(c->map)),
-	};
+	struct fabric_request requests[2 * CLAIM_PAGES];
+	unsigned n = 0;
+
+	for (uint32_t i = 0; i < c->count; i++) {
+		requests[n++] =
+			(struct fabric_request){.opcode = FABRIC_CAS,
+						.length = 8,
+						.offset = layout_page_word_offset(g, c->pages[i]),
+						.local = &c->seen[i],
+						.compare = c->words[i],
+						.operand = mine(c, i)};
+		if (!was_free(c, i))
+			requests[n++] = fabric_read(
+				layout_free_map_offset(g, layout_page_offset(g, c->pages[i])),
+				c->map + i,
+				layout_class_blocks(c->class) == 1 ? 1 : sizeof(c->map));
+	}
+	return post(c, requests, n);
+}
+
+static int cas(struct claim *c)
+{
+	uint32_t got = 0;
 	int ret;
 
-	/* a free page is aged all over */
 	if (!c->posted)
-		return post(c, requests, was_free ? 1 : 2);
+		return post_cas(c);
 	c->posted = false;
-	if (c->seen != c->word) {
-		c->state = c->source == CLAIM_RPC ? CLAIM_RPC : CLAIM_LOOK;
-		return 1;
+	for (uint32_t i = 0; i < c->count; i++) {
+		if (c->seen[i] != c->words[i])
+			continue;
+		ret = alloc_adopt(c->session->alloc, c->pages[i], mine(c, i),
+				  was_free(c, i) ? NULL : c->map + i);
+		if (ret < 0)
+			return ret;
+		got++;
 	}
-	ret = alloc_adopt(c->session->alloc, c->page, mine, was_free ? NULL : c->map);
-	if (ret < 0)
-		return ret;
+	if (!got)
+		return again(c);
 	/* a page whose blocks were all taken between scan and claim: the next one */
 	c->state = CLAIM_LOOK;
 	return 2;
 }
 
-void claim_start(struct claim *c, struct tarn_session *session, struct task *task, uint32_t class)
+void claim_start(struct claim *c, struct tarn_session *session, struct task *task, uint32_t class,
+		 uint32_t wanted)
 {
 	c->session = session;
 	c->task = task;
 	c->class = class;
+	c->wanted = wanted;
 	c->state = CLAIM_LOOK;
 	c->posted = false;
 	c->tries = 0;

@@ -13,9 +13,10 @@
 #define SCRATCH_BYTES (64u << 10)
 #define BLOCK_MAX     4096u /* a larger one is left alone */
 #define CANDIDATES    4u    /* of one key; with more it is left alone */
-#define WAVES         4u /* near: while the reads of one are on their way the others are worked on */
+#define WAVE          4u /* near: so many are worked on while the reads of the others are on their way */
+#define WAVES         (GROUP_OPS / WAVE)
 #define NEAR_READS    (2 * GROUP_OPS + 1)
-#define FEW           4u    /* for so few a miss more beside the first is cheaper than one behind it */
+#define FEW           4u /* for so few a miss more beside the first is cheaper than one behind it */
 
 static_assert(2 * GROUP_OPS <= FABRIC_POST_MAX, "one post");
 
@@ -57,8 +58,11 @@ struct group {
 	/* the second bucket pair is read only for a key that is not found by the first one */
 	bool lazy;
 	bool posted, begun;
-	bool cached; /* the location cache is asked first */
+	struct cache *cache; /* or NULL: it is not used */
+	bool cached;         /* it is asked first */
 	unsigned count, left;
+	bool few;                /* of them, as far as is known at their beginning */
+	unsigned waves, located; /* near: the first `located` items are in so many waves */
 	struct active active[WAVES];
 	uint32_t scratch_used;
 	uint64_t first_read_ns, now_ns, seen_epoch, epoch;
@@ -68,6 +72,7 @@ struct group {
 		const uint8_t *from;
 		uint32_t length;
 	} near_reads[NEAR_READS];
+	struct layout_bucket near_pair[2];
 	struct item items[GROUP_OPS];
 	uint8_t *scratch;
 };

@@ -67,7 +67,7 @@ struct group_get *group_add(struct group *g, const void *key, size_t key_bytes)
 	item->fp_bits = layout_slot_make(LAYOUT_SLOT_EMPTY, layout_hash_fp(item->hash), 0, 0, 0);
 	item->read = item->count = item->at = 0;
 	item->alone = false;
-	if (g->session->cache)
+	if (g->session->cache && !g->session->ep->near)
 		cache_hint(g->session->cache, item->hash);
 	return &item->get;
 }
@@ -81,8 +81,7 @@ static inline bool want(struct group *g, uint64_t offset, uint32_t length)
 		return true;
 	if (!near_has(g->session->ep, offset, length))
 		return false;
-	g->near_reads[g->reads++] =
-		(struct near_read){.from = g->near + offset, .length = length};
+	g->near_reads[g->reads++] = (struct near_read){.from = g->near + offset, .length = length};
 	return true;
 }
 
@@ -114,7 +113,7 @@ static void hint_all(struct group *g)
 
 /* Near: it has been wanted, and is read now. Else the step's post has read it. */
 static inline __attribute__((always_inline)) void get(struct group *g, uint64_t offset, void *local,
-							uint32_t length)
+						      uint32_t length)
 {
 	if (g->near && length % 64 == 0)
 		near_read_lines(local, g->near + offset, length);
@@ -170,7 +169,7 @@ static void locate(struct group *g, struct item *item)
 	/* near, T1 is judged behind the copy, and who is too late needs its key once more */
 	if (g->near && own_key_in_buffer(&item->get))
 		return;
-	if (g->cached && cache_find(s->cache, item->hash, s->epoch, &c->slot, &c->word)) {
+	if (g->cached && cache_find(g->cache, item->hash, s->epoch, &c->slot, &c->word)) {
 		want_block(g, item, ITEM_CACHED);
 		if (item->state == ITEM_CACHED && !want(g, c->slot, 8))
 			item->state = ITEM_ALONE;
@@ -180,19 +179,22 @@ static void locate(struct group *g, struct item *item)
 	if (!subtable)
 		return;
 	found_pair_offsets(s, item->hash, subtable, item->offsets);
-	want_pairs(g, item, g->lazy && !(g->near && g->count < FEW) ? 1 : 2);
+	want_pairs(g, item, g->lazy && !(g->near && g->few) ? 1 : 2);
 }
 
-static void begin(struct group *g)
+static void begin(struct group *g, unsigned count)
 {
 	struct tarn_session *s = g->session;
 
 	g->near = s->ep->near;
 	g->lazy = s->ep->features & FABRIC_NEAR;
+	g->few = count < FEW;
 	g->first_read_ns = g->now_ns = session_now(s);
 	g->seen_epoch = s->epoch;
 	g->epoch = 0;
-	g->cached = s->cache && !session_epoch_stale(s, g->first_read_ns);
+	/* near, with many at a time, the cache takes longer than what it saves */
+	g->cache = g->near && !g->few ? NULL : s->cache;
+	g->cached = g->cache && !session_epoch_stale(s, g->first_read_ns);
 	g->reads = 0;
 }
 
@@ -263,10 +265,10 @@ static void end_found(struct group *g, struct item *item)
 		item->state = ITEM_ALONE;
 		return;
 	}
-	if (s->cache && item->state == ITEM_BLOCK && block->kind != LAYOUT_KIND_EXTENTS &&
+	if (g->cache && item->state == ITEM_BLOCK && block->kind != LAYOUT_KIND_EXTENTS &&
 	    layout_slot_state(c->word) == LAYOUT_SLOT_COMMITTED) {
-		cache_see(s->cache, item->hash, c->slot, c->word);
-		cache_add(s->cache, item->hash, g->seen_epoch, c->slot, c->word);
+		cache_see(g->cache, item->hash, c->slot, c->word);
+		cache_add(g->cache, item->hash, g->seen_epoch, c->slot, c->word);
 	}
 	*get->ret_item = found_item(s, block);
 	if (s->reference)
@@ -350,7 +352,8 @@ static void look_pairs(struct group *g, struct item *item)
 {
 	/* near the second one comes along for a few, but is not looked at for who has a candidate */
 	while (item->read < item->wanted && !(g->near && item->at < item->count)) {
-		struct layout_bucket *pair = item->pairs[item->read];
+		/* near all use the same memory: it is done with before the next one is read */
+		struct layout_bucket *pair = g->near ? g->near_pair : item->pairs[item->read];
 		uint64_t offset = item->offsets[item->read], splitting;
 		uint32_t words;
 
@@ -359,8 +362,7 @@ static void look_pairs(struct group *g, struct item *item)
 		for (words = found_words(pair, item->fp_bits); words; words &= words - 1) {
 			unsigned i = (unsigned)__builtin_ctz(words);
 
-			collect(g, item, offset + 8ull * i,
-				pair[i / 8].slots[i % 8 - 1]);
+			collect(g, item, offset + 8ull * i, pair[i / 8].slots[i % 8 - 1]);
 		}
 		item->read++;
 	}
@@ -441,33 +443,53 @@ static unsigned finish(struct group *g)
 		cached += item->read == 0;
 	}
 	session_count_gets(s, g->now_ns - g->first_read_ns, g->now_ns, ended, hits);
-	if (s->cache) {
+	if (g->cache) {
 		s->stats.cache_hits += cached;
 		s->stats.cache_misses += ended - cached;
 	}
 	return g->count - ended;
 }
 
-static void step_near(struct group *g)
+void group_begin_near(struct group *g, unsigned count)
 {
 	struct tarn_session *s = g->session;
-	unsigned waves = g->count < 2 * FEW ? 1 : WAVES, active = 0;
 
+	begin(g, count);
+	g->waves = g->located = 0;
 	if (session_epoch_stale(s, g->first_read_ns) && want(g, LAYOUT_EPOCH_OFFSET, 8)) {
 		get(g, LAYOUT_EPOCH_OFFSET, &g->epoch, 8);
 		session_epoch_learn(s, g->epoch, g->first_read_ns);
 	}
-	for (unsigned w = 0; w < waves; w++) {
-		locate_some(g, g->count * w / waves, g->count * (w + 1) / waves, &g->active[w]);
-		hint_all(g);
+}
+
+static void wave(struct group *g, unsigned to)
+{
+	locate_some(g, g->located, to, &g->active[g->waves++]);
+	hint_all(g);
+	g->located = to;
+}
+
+void group_added(struct group *g)
+{
+	if (g->count - g->located == WAVE)
+		wave(g, g->count);
+}
+
+unsigned group_end_near(struct group *g)
+{
+	struct tarn_session *s = g->session;
+	unsigned active = 0;
+
+	if (g->located < g->count)
+		wave(g, g->count);
+	for (unsigned w = 0; w < g->waves; w++)
 		active += g->active[w].count;
-	}
 	while (active) {
 		active = 0;
 		s->stats.posts++;
 		s->stats.round_trips++;
 		near_done();
-		for (unsigned w = 0; w < waves; w++) {
+		for (unsigned w = 0; w < g->waves; w++) {
 			look(g, &g->active[w]);
 			hint_all(g);
 			active += g->active[w].count;
@@ -477,6 +499,15 @@ static void step_near(struct group *g)
 	if (too_old(g))
 		for (unsigned i = 0; i < g->count; i++)
 			g->items[i].state = ITEM_ALONE;
+	return finish(g);
+}
+
+static unsigned run_near(struct group *g)
+{
+	group_begin_near(g, g->count);
+	while (g->count - g->located > WAVE)
+		wave(g, g->located + WAVE);
+	return group_end_near(g);
 }
 
 /* A post is complete. */
@@ -529,14 +560,14 @@ static int group_step(struct task *task)
 
 	if (!g->begun) {
 		g->begun = true;
-		begin(g);
-		if (!g->near)
-			locate_some(g, 0, g->count, &g->active[0]);
+		if (g->session->ep->near) {
+			g->left = run_near(g);
+			return 1;
+		}
+		begin(g, g->count);
+		locate_some(g, 0, g->count, &g->active[0]);
 	}
-	if (g->near)
-		step_near(g);
-	else
-		ret = step_far(g);
+	ret = step_far(g);
 	if (ret == 0)
 		return 0;
 	if (ret < 0)
@@ -553,12 +584,6 @@ struct task *group_start(struct group *g)
 	g->task.asking = false;
 	g->posted = g->begun = false;
 	return &g->task;
-}
-
-unsigned group_run_near(struct group *g)
-{
-	group_step(group_start(g));
-	return g->left;
 }
 
 bool group_ended(const struct group *g, unsigned i, void **ret_owner)

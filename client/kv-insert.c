@@ -27,7 +27,7 @@ static uint64_t pending_word(const struct kv_op *op)
  * to those who need them.
  */
 struct choice {
-	unsigned empties;
+	unsigned empties, main_empties;
 	uint64_t main, overflow;
 };
 
@@ -49,6 +49,7 @@ static inline void choose(void *arg, unsigned pair, unsigned bucket, uint64_t sl
 	if (word || !kv_split_free(op, pair, bucket, (unsigned)(slot / 8 + 7) % 8))
 		return;
 	c->empties++;
+	c->main_empties += main;
 	if (main && !c->main)
 		c->main = slot;
 	else if (!main && !c->overflow)
@@ -63,7 +64,11 @@ static uint64_t choose_slot(struct kv_op *op)
 	memset(c, 0, 2 * sizeof(*c));
 	op->pending_slot = 0;
 	found_each_slot(op, op->pair_offsets, op->pairs, choose);
-	best = c[1].empties > c[0].empties;
+	/*
+	 * A reader that is near pays for the second pair: only once the first one's main bucket is all
+	 * but full is it the emptier one, as two choices need it to be for a subtable to fill up.
+	 */
+	best = c[0].main_empties < 2 && c[1].empties > c[0].empties;
 	return c[best].main ? c[best].main : c[best].overflow;
 }
 

@@ -149,7 +149,7 @@ struct kv_op {
 	bool creating;                   /* add: the counter has to be made */
 	uint64_t new_word, stamp;
 	uint64_t extents_taken, extents_written;
-	uint32_t claim_class;
+	uint32_t claim_class, claim_pages;
 	bool larger;          /* its memory rests: a block of a larger class will do */
 	unsigned claim_looks; /* so often in vain: another operation claims a page of the class */
 	enum kv_state after_claim;

@@ -55,7 +55,7 @@ int kv_claim(struct kv_op *op)
 		if (!alloc_claim_begin(alloc, op->claim_class))
 			return await_claim(op);
 		op->claim_looks = 0;
-		claim_start(&op->claim, op->session, &op->task, op->claim_class);
+		claim_start(&op->claim, op->session, &op->task, op->claim_class, op->claim_pages);
 		op->posted = true;
 	}
 	if (!claim_step(&op->claim, &result))
@@ -83,6 +83,7 @@ static bool take(struct kv_op *op, uint32_t class, struct alloc_block *ret_block
 			return true;
 	}
 	op->claim_class = class;
+	op->claim_pages = 1;
 	op->after_claim = op->state;
 	op->state = KV_CLAIM;
 	return false;
@@ -98,6 +99,16 @@ static uint64_t extent_length(const struct kv_op *op, uint64_t i)
 	uint64_t rest = op->value_bytes - i * LAYOUT_PAGE_BYTES;
 
 	return rest < LAYOUT_PAGE_BYTES ? rest : LAYOUT_PAGE_BYTES;
+}
+
+/* Of what is still to be taken, as many whole pages as are claimed at a time. */
+static uint32_t extent_pages(const struct kv_op *op)
+{
+	uint64_t whole = op->value_bytes / LAYOUT_PAGE_BYTES, n = 1;
+
+	if (op->extents_taken < whole)
+		n = whole - op->extents_taken;
+	return n < CLAIM_PAGES ? (uint32_t)n : CLAIM_PAGES;
 }
 
 static void return_extents(struct kv_op *op)
@@ -137,6 +148,7 @@ int kv_extents(struct kv_op *op)
 		struct alloc_block block;
 
 		if (!take(op, layout_class_for(length), &block)) {
+			op->claim_pages = extent_pages(op);
 			if (n == 0)
 				return KV_GO_ON;
 			op->state = KV_EXTENTS;
@@ -201,12 +213,10 @@ static void build_image(struct kv_op *op, uint32_t kind, uint64_t value_bytes)
 		memcpy(op->image + padded, &op->delta, 8);
 	}
 	block->checksum = layout_block_checksum(block, op->block.offset);
-	op->new_word = layout_slot_make(op->frozen && !MUTATED(MUTATION_PLAIN)
-						? LAYOUT_SLOT_FROZEN
-						: LAYOUT_SLOT_COMMITTED,
-					op->fp, op->block.class,
-					MUTATED(MUTATION_GENERATION) ? 0 : block->generation,
-					op->block.offset);
+	op->new_word = layout_slot_make(
+		op->frozen && !MUTATED(MUTATION_PLAIN) ? LAYOUT_SLOT_FROZEN : LAYOUT_SLOT_COMMITTED,
+		op->fp, op->block.class, MUTATED(MUTATION_GENERATION) ? 0 : block->generation,
+		op->block.offset);
 }
 
 int kv_prepare(struct kv_op *op)

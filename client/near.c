@@ -30,13 +30,14 @@ int near_get(struct tarn_session *s, const void *key, size_t key_bytes, void *bu
 
 	if (!group)
 		return NEAR_LEFT;
+	group_begin_near(group, 1);
 	get = group_add(group, key, key_bytes);
 	get->buffer = buffer;
 	get->bytes = bytes;
 	get->exists_only = exists_only;
 	get->ret_status = &status;
 	get->ret_item = ret_item;
-	return group_run_near(group) == 0 ? status : NEAR_LEFT;
+	return group_end_near(group) == 0 ? status : NEAR_LEFT;
 }
 
 /* ---- batches --------------------------------------------------------------------------------- */
@@ -67,6 +68,7 @@ static void add(struct group *group, struct tarn_mget *item)
 	get->ret_status = &item->status;
 	get->ret_item = &item->item;
 	get->owner = item;
+	group_added(group);
 }
 
 static void mark_left(struct group *group)
@@ -86,10 +88,11 @@ static size_t some(struct tarn_session *s, struct group *group, struct tarn_mget
 	size_t left;
 
 	group_clear(group);
+	group_begin_near(group, count - *at < GROUP_OPS ? (unsigned)(count - *at) : GROUP_OPS);
 	for (; *at < count && group_count(group) < GROUP_OPS; ++*at)
 		if (check(s, &items[*at]))
 			add(group, &items[*at]);
-	left = group_run_near(group);
+	left = group_end_near(group);
 	if (left)
 		mark_left(group);
 	return left;

@@ -116,16 +116,19 @@ bool layout_block_valid(const struct layout_block *block, uint64_t bytes, uint64
  */
 static uint32_t part_of(uint32_t bits)
 {
-	static const uint32_t begins[16] = {0,       371395,  759234,  1164243, 1587184, 2028850,
+	static const uint32_t begins[17] = {0,       371395,  759234,  1164243, 1587184, 2028850,
 					    2490071, 2971711, 3474675, 3999908, 4548394, 5121164,
-					    5719293, 6343903, 6996167, 7677309};
+					    5719293, 6343903, 6996167, 7677309, 1u << 23};
 	static const uint8_t backwards[16] = {0, 8, 4, 12, 2, 10, 6, 14, 1, 9, 5, 13, 3, 11, 7, 15};
-	uint32_t part = 0;
+	/* for the six upper bits the part of the first one; at most one more begins among the rest */
+	static const uint8_t parts[64] = {0,  0,  0,  1,  1,  1,  2,  2,  2,  3,  3,  3,  3,
+					  4,  4,  4,  5,  5,  5,  6,  6,  6,  6,  7,  7,  7,
+					  7,  8,  8,  8,  8,  9,  9,  9,  9,  10, 10, 10, 10,
+					  10, 11, 11, 11, 11, 12, 12, 12, 12, 12, 13, 13, 13,
+					  13, 13, 14, 14, 14, 14, 14, 15, 15, 15, 15, 15};
+	uint32_t part = parts[bits >> 17 & 63];
 
-	for (uint32_t step = 8; step; step /= 2)
-		if (bits >= begins[part + step])
-			part += step;
-	return backwards[part];
+	return backwards[part + (bits >= begins[part + 1])];
 }
 
 struct layout_hash layout_hash_key(const void *key, size_t bytes, uint64_t seed)
@@ -202,10 +205,11 @@ static uint64_t place_parts(struct layout_superblock *sb, uint32_t npages)
 			 4096);
 	sb->free_map_offset = align_up(sb->directory_offset + (8ull << sb->max_depth), 4096);
 	sb->reference_map_offset = sb->free_map_offset + (uint64_t)npages * LAYOUT_UNITS_PER_PAGE;
-	sb->pages_offset = align_up(place_shards(sb, sb->reference_map_offset +
-							     (uint64_t)npages * (LAYOUT_PAGE_BYTES /
-										 LAYOUT_REFERENCE_UNIT)),
-				    LAYOUT_PAGE_BYTES);
+	sb->pages_offset =
+		align_up(place_shards(sb, sb->reference_map_offset +
+						  (uint64_t)npages * (LAYOUT_PAGE_BYTES /
+								      LAYOUT_REFERENCE_UNIT)),
+			 LAYOUT_PAGE_BYTES);
 	return sb->pages_offset + (uint64_t)npages * LAYOUT_PAGE_BYTES;
 }
 

@@ -32,7 +32,8 @@
 #define VALUE_MAX  600000u
 #define BATCH      64u    /* keys in one call */
 #define BATCH_MAX  20000u /* bytes of a value in it */
-#define SETTLE_MS  1500u /* a write of unknown outcome takes effect by then, or never */
+#define FAR        1000u  /* keys */
+#define SETTLE_MS  1500u  /* a write of unknown outcome takes effect by then, or never */
 #define TIMEOUT_MS 20000u
 
 /* What a key can hold: the value written last, and those of writes whose outcome is open. */
@@ -118,8 +119,8 @@ static void wrong(const struct soak *s, uint32_t key, const char *text, uint32_t
 {
 	const struct entry *entry = &s->journal->entries[key];
 
-	fprintf(stderr, "soak %" PRIu32 ": key %" PRIu32 " %s (%" PRIu32 "); allowed: %" PRIu32, s->id,
-		key, text, sequence, entry->acked);
+	fprintf(stderr, "soak %" PRIu32 ": key %" PRIu32 " %s (%" PRIu32 "); allowed: %" PRIu32,
+		s->id, key, text, sequence, entry->acked);
 	for (uint32_t i = 0; i < entry->open_count && i < OPEN_MAX; i++)
 		fprintf(stderr, " %" PRIu32, entry->open[i]);
 	fprintf(stderr, "\n");
@@ -269,7 +270,8 @@ static bool do_put(struct soak *s, uint32_t key)
 	}
 	make_value(s, key, sequence, s->value);
 	options.expiry_ms = ttl_ms(sequence);
-	status = tarn_put(s->session, name, length, s->value, value_length(sequence), &options, NULL);
+	status = tarn_put(s->session, name, length, s->value, value_length(sequence), &options,
+			  NULL);
 	return put_ended(s, key, sequence, status);
 }
 
@@ -334,7 +336,8 @@ static void grow_many(struct soak *s, uint32_t most)
 	}
 	status = tarn_mput(s->session, items, n);
 	for (uint32_t i = 0; i < n; i++) {
-		all = put_ended(s, first + i, sequences[i], status < 0 ? status : items[i].status) &&
+		all = put_ended(s, first + i, sequences[i],
+				status < 0 ? status : items[i].status) &&
 		      all;
 		done += all;
 	}
@@ -409,20 +412,23 @@ static void one_operation(struct soak *s)
 	struct journal *j = s->journal;
 	uint64_t target = __atomic_load_n(&j->target, __ATOMIC_RELAXED);
 	uint32_t live = (uint32_t)j->live, kind = below(s, 100);
+	/* who is far behind catches up, mostly by batches */
+	bool far = live + FAR < target || target + FAR < live;
+	uint32_t moves = far ? 90 : 60, single = far ? 5 : 30;
 
-	if (live < target && kind < 60) {
-		if (kind < 30)
+	if (live < target && kind < moves) {
+		if (kind < single)
 			grow(s);
 		else
 			grow_many(s, (uint32_t)(target - live));
-	} else if (live > target && kind < 60) {
-		if (kind < 30)
+	} else if (live > target && kind < moves) {
+		if (kind < single)
 			shrink(s);
 		else
 			shrink_many(s, (uint32_t)(live - target));
-	} else if (kind < 62) {
+	} else if (kind < moves + 2) {
 		do_add(s);
-	} else if (live && kind < 85) {
+	} else if (live && kind < (far ? 96 : 85)) {
 		do_get(s, choose(s, live));
 	} else if (live) {
 		do_put(s, choose(s, live));

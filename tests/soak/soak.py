@@ -122,12 +122,12 @@ def restart(daemon, hard):
 
 
 def wanted(part, keys):
-    """How many keys there are to be after this part of the time: few, up to all, back to few."""
+    """How many keys there are to be after this part of the time: few, up to all, back to few. To grow takes the longest."""
     if part < 0.03 or part > 0.97:
         return FIRST_KEYS
-    if part < 0.67:
-        return int(FIRST_KEYS + (keys - FIRST_KEYS) * min(1.0, (part - 0.03) / 0.5))
-    return int(FIRST_KEYS + (keys - FIRST_KEYS) * (0.97 - part) / 0.3)
+    if part < 0.8:
+        return int(FIRST_KEYS + (keys - FIRST_KEYS) * min(1.0, (part - 0.03) / 0.6))
+    return int(FIRST_KEYS + (keys - FIRST_KEYS) * (0.97 - part) / 0.17)
 
 
 def wait_calm(daemon, seconds):

@@ -118,14 +118,19 @@ static void test_hash_parts(void **state)
 {
 	uint32_t counts[16] = {0}, upper[16] = {0}, i;
 	const double total = 1000000, ratio = 1.0442737824274138; /* 2^(1/16) */
-	double share = total * (ratio - 1);
+	double share = total * (ratio - 1), edges[17] = {0};
 
 	(void)state;
+	for (i = 0; i < 16; i++)
+		edges[i + 1] = (edges[i] + (1 << 23)) * ratio - (1 << 23);
 	for (i = 0; i < 1000000; i++) {
 		struct layout_hash h = layout_hash_key(&i, sizeof(i), 7);
 		uint32_t suffix = layout_hash_suffix(h), part = suffix & 15;
+		double bits = (double)(h.high >> 41);
 
 		part = (part & 1) << 3 | (part & 2) << 1 | (part & 4) >> 1 | part >> 3;
+		/* each hash by itself, but for how an edge is rounded */
+		assert_true(bits > edges[part] - 1 && bits < edges[part + 1] + 1);
 		counts[part]++;
 		upper[part] += suffix >> 4 & 1;
 	}
@@ -350,9 +355,8 @@ int main(void)
 		cmocka_unit_test(test_slot_word),      cmocka_unit_test(test_other_words),
 		cmocka_unit_test(test_classes),        cmocka_unit_test(test_hash),
 		cmocka_unit_test(test_hash_parts),     cmocka_unit_test(test_format),
-		cmocka_unit_test(test_format_refuses),
-		cmocka_unit_test(test_shards),
-		cmocka_unit_test(test_shard_of), cmocka_unit_test(test_superblock_lies),
+		cmocka_unit_test(test_format_refuses), cmocka_unit_test(test_shards),
+		cmocka_unit_test(test_shard_of),       cmocka_unit_test(test_superblock_lies),
 		cmocka_unit_test(test_block_valid),    cmocka_unit_test(test_block_place),
 	};
 
