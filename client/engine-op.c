@@ -95,12 +95,16 @@ static struct task *key_begin(struct lane *lane)
 		return kv_get(lane->kv, op->key, op->key_bytes, op->buffer, op->bytes,
 			      op->kind == TARN_OP_EXISTS);
 	case TARN_OP_PUT:
+		if (op->moved)
+			return shard_put(lane->kv, &op->moved->put);
 		op->completion.status = check_put(lane);
 		if (op->completion.status < 0)
 			return NULL;
 		return kv_put(lane->kv, op->key, op->key_bytes, op->value, op->bytes,
 			      op->with_options ? &op->options : NULL);
 	case TARN_OP_DELETE:
+		if (op->moved)
+			return shard_delete(lane->kv, op->moved->word, op->moved->hash);
 		return kv_delete(lane->kv, op->key, op->key_bytes);
 	case TARN_OP_ADD:
 		op->completion.status = renew_stamps(lane->engine->session);
@@ -165,6 +169,7 @@ void lane_result(struct lane *lane)
 {
 	struct tarn_completion *c = &lane->op->completion;
 	int status = lane->task->result;
+	uint64_t slot;
 
 	if (lane->op->cancelled && cut_short(lane->op, status))
 		status = err_set(-TARN_ECANCELED, "cancelled before it had changed anything");
@@ -178,6 +183,9 @@ void lane_result(struct lane *lane)
 	case TARN_OP_PUT:
 		if (status == 0 || status == -TARN_EAMBIGUOUS)
 			c->stamp = kv_stamp(lane->kv);
+		if (status == 0 && lane->op->moved)
+			shard_placed(lane->kv, &slot, &lane->op->moved->placed,
+				     &lane->op->moved->replaced);
 		break;
 	case TARN_OP_ADD:
 		if (status == 0)

@@ -74,17 +74,20 @@ static void enqueue(struct engine *e, struct op *op)
 /* Would it contend with another one of its key? An add that is one-sided would not. */
 static bool contends(const struct engine *e, const struct op *op)
 {
+	/* a mover's delete knows its block, and finds its key there; of one block there is one */
+	if (op->moved && op->kind == TARN_OP_DELETE)
+		return false;
 	if (op->kind == TARN_OP_ADD)
 		return !(e->session->ep->features & FABRIC_COUNTER_FAA);
 	return op->kind == TARN_OP_PUT || op->kind == TARN_OP_DELETE;
 }
 
-/* A put that can be taken for written under another one: not one that is to be refused, or counts against a quota. */
+/* A put that can be taken for written under another one: not one that is to be refused, or counts against a quota, or is a mover's. */
 static bool is_blind(const struct engine *e, const struct op *op)
 {
 	const uint32_t conditions = TARN_PUT_IF_ABSENT | TARN_PUT_IF_STAMP;
 
-	return op->kind == TARN_OP_PUT && op->bytes <= e->session->geometry.max_value_bytes &&
+	return op->kind == TARN_OP_PUT && !op->moved && op->bytes <= e->session->geometry.max_value_bytes &&
 	       !(e->session->limits.limits & (LAYOUT_LIMIT_KEYS | LAYOUT_LIMIT_BYTES)) &&
 	       (MUTATED(MUTATION_PIPE_PUTS) ||
 		!(op->with_options && op->options.flags & conditions));

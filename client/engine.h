@@ -21,6 +21,7 @@
 #include "group.h"
 #include "kv.h"
 #include "region-control.h"
+#include "shard-put.h"
 #include "sync-async.h"
 
 #define ENGINE_OPS    4096u /* asynchronous operations that have not been picked up yet */
@@ -67,6 +68,7 @@ struct op {
 	uint64_t sequence;
 	struct region_control *control; /* its own: REGION_CONTROL */
 	struct sync_call *sync;         /* the handle's: SYNC */
+	struct shard_job *moved;        /* a PUT or DELETE of a mover's, which it says all about: shard-put.h; else NULL */
 	bool lasts;                     /* it may take any time */
 
 	/* writes to one key: engine-writes.c */

@@ -36,4 +36,19 @@ struct task *shard_delete(struct kv_op *op, uint64_t word, uint64_t hash);
 void shard_placed(const struct kv_op *op, uint64_t *ret_slot, uint64_t *ret_word,
 		  uint64_t *ret_replaced);
 
+/*
+ * One of these among several at a time, through the session's engine (engine.h): puts of one key run one after the other, in the
+ * order in which they were begun. The caller's until done() is called, which is in a turn of the engine.
+ */
+struct shard_job {
+	struct shard_put put;
+	uint64_t word, hash;       /* of a delete, instead */
+	uint64_t placed, replaced; /* of a put that ended with 0: as of shard_placed() */
+	void (*done)(struct shard_job *job, int result);
+	void *arg;
+};
+/* 0; or -TARN_EBUSY with a text: the engine has no room for it. */
+int shard_put_begin(struct tarn_session *session, struct shard_job *job);
+int shard_delete_begin(struct tarn_session *session, struct shard_job *job);
+
 #endif

@@ -1,63 +1,63 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Copies shards to another member; see shard-copy.h. The thread of a mover: it shares with the main thread the pool's
- * memory, which it reads, and atomics for the statistics. A key is read whole, and its slot again behind that:
- * as long as that names the block, nobody has written over it. Next: shard-list.h, client/shard-put.h.
+ * memory, which it reads, and atomics for the statistics. Keys are read one after the other, and up to ITEMS are on their way to
+ * the target as operations of its session's engine; a phase ends when none is. Next: shard-read.c, shard-list.h, client/shard-put.h.
  */
 #include "shard-copy.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "blocks.h"
-#include "clock.h"
+#include "engine.h"
 #include "err.h"
-#include "kv.h"
 #include "mutation.h"
 #include "pool.h"
 #include "self.h"
 #include "shard-list.h"
 #include "shard-put.h"
+#include "shard-read.h"
 #include "shard-walk.h"
-#include "shard.h"
 
-#define SLOTS_AT_ONCE 448u       /* are looked at in one call, when none has to be copied */
-#define PROCESS_NS    250000000u /* what the target's session needs beside its calls is done so often */
-#define SLICE_NS      20000000u  /* a rest is no longer without a look at `stop` */
-#define TRIES         1000u      /* a slot of another shard that changes is looked at in a row */
-#define VALUE_KEPT    (1u << 20) /* memory for a large value is given back if it is more */
+#define ITEMS         SHARD_COPY_AT_ONCE
+#define ROOM          (16u << 20) /* bytes of large values under way; a larger one goes by itself */
+#define SLOTS_AT_ONCE 448u        /* are looked at in one call, when none has to be copied */
+#define PROCESS_NS    250000000u  /* what the target's session needs beside its calls is done so often */
+#define SLICE_NS      20000000u   /* a rest is no longer without a look at `stop` */
+#define CREDIT_NS     5000000u    /* what a rest that was too long lets go at once afterwards */
+#define TRIES         1000u       /* a slot of another shard that changes is looked at in a row */
+#define TEXT_MAX      255u
 
-/* What the task that was returned last does. */
-enum doing { NOTHING, PUTS, DELETES, PROCESSES };
+static_assert(ITEMS <= ENGINE_LANES, "each has its lane, when there is room at the target");
+
 enum phase { WALKS, DELETIONS, ENDED };
 
 struct shard_copy {
-	const struct pool *pool;
 	struct tarn_session *target;
-	struct kv_op *op;
-	struct task *task;
-	enum doing doing;
 	enum phase phase;
 	bool second; /* pass */
-	int result;  /* negative: given up */
+	int result;  /* negative: given up, with this text */
+	char text[TEXT_MAX + 1];
+	bool processes; /* the session's housekeeping is under way */
 	uint64_t process_ns, rest_ns;
 
 	/* where the walk is, and the deletions are */
 	struct shard_walk walk;
 	bool inside;
 	uint32_t bucket, slot;
-	uint64_t next_entry;
+	uint64_t next_entry, epoch;
 	struct shard_list list;
 
-	/* the key under way */
-	struct shard_put put;
-	uint64_t word, hash, epoch;
-	uint64_t image[LAYOUT_BLOCK_MAX / 8];
-	uint8_t *value; /* a large one */
-	uint64_t value_room;
+	/* what is under way, by item: the slot's word, as committed; 0: a delete, or the item is free */
+	uint64_t words[ITEMS];
+	struct shard_item *items;
+	struct shard_item *idle[ITEMS];
+	unsigned idle_count;
 
-	struct blocks *blocks;
+	struct shard_reader reader;
 	uint8_t *wanted; /* by shard */
 	uint32_t *shards;
 	unsigned count;
@@ -76,7 +76,7 @@ static void add(_Atomic uint64_t *counter, uint64_t n)
 
 static void pass_begin(struct shard_copy *c)
 {
-	shard_walk_begin(&c->walk, c->pool, c->shards, c->count);
+	shard_walk_begin(&c->walk, c->reader.pool, c->shards, c->count);
 	c->inside = false;
 	c->next_entry = 0;
 	c->phase = WALKS;
@@ -89,17 +89,25 @@ int shard_copy_create(const struct pool *pool, const uint32_t *shards, unsigned 
 
 	if (!c)
 		return err_set(-ENOMEM, "out of memory");
-	c->pool = pool;
 	c->target = target;
 	c->count = count;
 	shard_list_init(&c->list);
-	/* it only reads */
-	c->blocks = blocks_create((struct pool *)pool);
 	c->wanted = calloc(pool->geometry.shards, 1);
 	c->shards = calloc(count, sizeof(*shards));
-	if (!c->blocks || !c->wanted || !c->shards || kv_op_create(target, &c->op) < 0) {
+	c->items = calloc(ITEMS, sizeof(*c->items));
+	/* it only reads */
+	c->reader = (struct shard_reader){.pool = pool,
+					  .blocks = blocks_create((struct pool *)pool),
+					  .wanted = c->wanted,
+					  .room = ROOM};
+	if (!c->reader.blocks || !c->wanted || !c->shards || !c->items ||
+	    engine_create(target) < 0) {
 		shard_copy_free(c);
 		return err_set(-ENOMEM, "out of memory");
+	}
+	for (unsigned i = 0; i < ITEMS; i++) {
+		c->items[i].job.arg = c;
+		c->idle[c->idle_count++] = &c->items[i];
 	}
 	memcpy(c->shards, shards, count * sizeof(*shards));
 	for (unsigned i = 0; i < count; i++)
@@ -113,10 +121,11 @@ void shard_copy_free(struct shard_copy *c)
 {
 	if (!c)
 		return;
-	kv_op_free(c->op);
+	for (unsigned i = 0; c->items && i < ITEMS; i++)
+		shard_item_clear(&c->reader, &c->items[i]);
 	shard_list_free(&c->list);
-	blocks_free(c->blocks);
-	free(c->value);
+	blocks_free(c->reader.blocks);
+	free(c->items);
 	free(c->wanted);
 	free(c->shards);
 	free(c);
@@ -134,180 +143,85 @@ void shard_copy_bring(struct shard_copy *c)
 	pass_begin(c);
 }
 
-/* ---- reading a key ---- */
-
-enum read {
-	READ_KEY,
-	READ_CHANGED, /* the slot says something else by now */
-	READ_DAMAGED,
-	READ_OTHER, /* not of our shards, or has expired */
-	READ_FAILED, /* no memory: with a text */
-};
-
-static bool same_block(uint64_t a, uint64_t b)
+/* With the thread's text. The first failure is what is told. */
+static void give_up(struct shard_copy *c, int result)
 {
-	return layout_slot_with_state(a, LAYOUT_SLOT_COMMITTED) ==
-	       layout_slot_with_state(b, LAYOUT_SLOT_COMMITTED);
-}
-
-/* Does the slot name its block still? Frozen or thawed meanwhile, it does. All that was read before is whole then. */
-static bool unchanged(const struct shard_copy *c, uint64_t slot, uint64_t word)
-{
-	uint64_t now;
-
-	/* acquire: what was read relaxed was read before */
-	atomic_thread_fence(memory_order_acquire);
-	now = self_load(c->pool, slot);
-	return same_block(now, word) && (layout_slot_state(now) == LAYOUT_SLOT_COMMITTED ||
-					 layout_slot_state(now) == LAYOUT_SLOT_FROZEN);
-}
-
-static int value_reserve(struct shard_copy *c, uint64_t bytes)
-{
-	if (c->value_room >= bytes && (c->value_room <= VALUE_KEPT || c->value_room / 2 < bytes))
-		return 0;
-	free(c->value);
-	c->value_room = bytes > VALUE_KEPT ? bytes : VALUE_KEPT;
-	c->value = malloc(c->value_room);
-	if (c->value)
-		return 0;
-	c->value_room = 0;
-	return err_set(-ENOMEM, "no memory for a value of %llu bytes that is to be copied",
-		       (unsigned long long)bytes);
-}
-
-/* A large value, piece by piece. False: one of them is not what the list says. */
-static bool read_extents(struct shard_copy *c, const struct layout_block *block)
-{
-	const struct layout_extent *list = layout_block_value(block);
-	uint64_t count = layout_extents(block->value_length);
-
-	for (uint64_t i = 0; i < count; i++) {
-		uint64_t begin = i * LAYOUT_PAGE_BYTES, rest = block->value_length - begin;
-		uint64_t length = rest < LAYOUT_PAGE_BYTES ? rest : LAYOUT_PAGE_BYTES;
-		uint64_t offset = layout_slot_offset(list[i].where);
-		uint32_t class = layout_slot_class(list[i].where);
-
-		if (!layout_block_place_valid(&c->pool->geometry, offset, class) ||
-		    layout_pad8(length) > layout_class_bytes(class))
-			return false;
-		self_read(c->pool, offset, c->value + begin, layout_pad8(length));
-		if (layout_extent_checksum(c->value + begin, length, offset) != list[i].checksum)
-			return false;
-	}
-	return true;
-}
-
-static uint64_t remaining_ms(const struct shard_copy *c, uint64_t expiry)
-{
-	uint64_t us = (expiry - c->epoch) * (c->pool->geometry.epoch_ns / 1000);
-
-	return us / 1000 + 1;
-}
-
-/* The copy of the block in c->image is whole: what is to be put. */
-static void put_fill(struct shard_copy *c)
-{
-	const struct layout_block *block = (const struct layout_block *)c->image;
-
-	c->put = (struct shard_put){
-		.key = layout_block_key(block),
-		.key_bytes = block->key_length,
-		.value = block->kind == LAYOUT_KIND_EXTENTS ? c->value : layout_block_value(block),
-		.value_bytes = block->value_length,
-		.counter = block->kind == LAYOUT_KIND_COUNTER,
-		.user_flags = block->user_flags,
-		.owner = block->owner,
-		.stamp = block->stamp,
-		.expiry_ms = block->expiry ? remaining_ms(c, block->expiry) : 0,
-	};
-}
-
-static enum read read_block(struct shard_copy *c, uint64_t slot, uint64_t word)
-{
-	const struct layout_block *block = (const struct layout_block *)c->image;
-	uint32_t class_bytes = layout_class_bytes(layout_slot_class(word));
-	uint64_t offset = layout_slot_offset(word);
-	struct layout_block header;
-	struct layout_hash hash;
-
-	switch (blocks_header(c->blocks, slot, word, &header)) {
-	case BLOCKS_DONE:
-		break;
-	case BLOCKS_CHANGED:
-		return READ_CHANGED;
-	case BLOCKS_DAMAGED:
-		return READ_DAMAGED;
-	}
-	self_read(c->pool, offset, c->image,
-		  layout_pad8(layout_block_bytes(header.kind, header.key_length,
-						 header.value_length)));
-	/* the copy is checked, and nothing else used */
-	if (!layout_block_valid(block, class_bytes, offset) || block->kind != header.kind ||
-	    (block->generation & LAYOUT_GEN_MASK) != layout_slot_gen(word))
-		return READ_DAMAGED;
-	hash = layout_hash_key(layout_block_key(block), block->key_length,
-			       c->pool->geometry.hash_seed);
-	if (!c->wanted[shard_of(hash, c->pool->geometry.shards)] ||
-	    (block->expiry && c->epoch >= block->expiry))
-		return READ_OTHER;
-	c->hash = hash.high;
-	if (block->kind == LAYOUT_KIND_EXTENTS) {
-		if (value_reserve(c, layout_pad8(block->value_length)) < 0)
-			return READ_FAILED;
-		if (!read_extents(c, block))
-			return READ_DAMAGED;
-	}
-	put_fill(c);
-	return READ_KEY;
+	if (c->result < 0)
+		return;
+	c->result = result;
+	snprintf(c->text, sizeof(c->text), "%s", err_text());
 }
 
 /* ---- the walk ---- */
 
-/* Nothing to do, or 1: c->put is the slot's key, to be put; -EAGAIN: it has changed meanwhile; else negative: given up. */
-static int look_once(struct shard_copy *c, uint64_t slot)
+static uint64_t normal(uint64_t word)
 {
-	uint64_t word = self_load(c->pool, slot);
+	return layout_slot_with_state(word, LAYOUT_SLOT_COMMITTED);
+}
+
+/* Is a put of this block under way? It is not in the list yet; twice there it would be deleted in the end, being in one slot alone. */
+static bool under_way(const struct shard_copy *c, uint64_t word)
+{
+	word = normal(word);
+	for (unsigned i = 0; i < ITEMS; i++)
+		if (c->words[i] == word)
+			return true;
+	return false;
+}
+
+/* What a look at a slot has come to; negative: given up. */
+enum look { LOOK_NOTHING, LOOK_KEY, LOOK_AGAIN, LOOK_NO_ROOM };
+
+static int look_once(struct shard_copy *c, uint64_t slot, struct shard_item *item)
+{
+	uint64_t word = self_load(c->reader.pool, slot);
 	uint32_t state = layout_slot_state(word), shard;
 	struct shard_entry *entry;
-	enum read got;
 
 	if (state != LAYOUT_SLOT_COMMITTED && state != LAYOUT_SLOT_FROZEN)
-		return 0;
-	if (shard_walk_shard(&c->walk, c->blocks, word, &shard) && !c->wanted[shard])
-		return 0;
+		return LOOK_NOTHING;
+	if (shard_walk_shard(&c->walk, c->reader.blocks, word, &shard) && !c->wanted[shard])
+		return LOOK_NOTHING;
 	/* an add changes its value in place: what it is, is known behind the freeze */
 	if (!c->second && layout_class_is_counter(layout_slot_class(word)))
-		return 0;
+		return LOOK_NOTHING;
 	entry = shard_list_find(&c->list, word, c->epoch);
 	if (entry)
 		entry->there = c->second;
-	if (entry || (c->second && c->list.count && MUTATED(MUTATION_NOAGAIN)))
-		return 0;
-	got = read_block(c, slot, word);
-	if (got == READ_FAILED)
-		return -ENOMEM;
-	if (got == READ_CHANGED || !unchanged(c, slot, word))
-		return -EAGAIN;
-	c->word = word;
-	if (got == READ_DAMAGED && c->second)
-		add(&c->damaged, 1);
-	return got == READ_KEY;
+	if (entry || (c->second && c->list.count && MUTATED(MUTATION_NOAGAIN)) ||
+	    under_way(c, word))
+		return LOOK_NOTHING;
+	switch (shard_read(&c->reader, slot, word, c->epoch, item)) {
+	case SHARD_READ_KEY:
+		return LOOK_KEY;
+	case SHARD_READ_CHANGED:
+		return LOOK_AGAIN;
+	case SHARD_READ_DAMAGED:
+		add(&c->damaged, c->second);
+		return LOOK_NOTHING;
+	case SHARD_READ_OTHER:
+		return LOOK_NOTHING;
+	case SHARD_READ_NO_ROOM:
+		return LOOK_NO_ROOM;
+	case SHARD_READ_FAILED:
+		break;
+	}
+	return -ENOMEM;
 }
 
 /*
  * The first pass leaves to the second one what changes under its hands. Then what is ours is frozen: what changes is of
  * another shard, and as soon as it can be read it says so.
  */
-static int look_at(struct shard_copy *c, uint64_t slot)
+static int look_at(struct shard_copy *c, uint64_t slot, struct shard_item *item)
 {
-	int ret = look_once(c, slot);
+	int ret = look_once(c, slot, item);
 
-	for (unsigned tries = 0; c->second && ret == -EAGAIN && tries < TRIES; tries++)
-		ret = look_once(c, slot);
-	if (ret != -EAGAIN)
+	for (unsigned tries = 0; c->second && ret == LOOK_AGAIN && tries < TRIES; tries++)
+		ret = look_once(c, slot, item);
+	if (ret != LOOK_AGAIN)
 		return ret;
-	return !c->second ? 0
+	return !c->second ? LOOK_NOTHING
 			  : err_set(-EBUSY,
 				    "the slot at pool offset %llu changes all the time, and "
 				    "its shard is to be frozen",
@@ -317,58 +231,56 @@ static int look_at(struct shard_copy *c, uint64_t slot)
 static bool bucket_next(struct shard_copy *c)
 {
 	c->slot = 1;
-	return ++c->bucket < 3 * c->pool->geometry.groups;
+	return ++c->bucket < 3 * c->reader.pool->geometry.groups;
 }
 
-/* 1: there is a key to be put. 0: not yet; the phase may be over. Negative: given up. */
-static int walk(struct shard_copy *c)
+/* False: the walk has ended. */
+static bool subtable_next(struct shard_copy *c)
+{
+	enum shard_walk_next next = shard_walk_next(&c->walk);
+
+	c->inside = next == SHARD_WALK_SUBTABLE;
+	c->bucket = 0;
+	c->slot = 1;
+	return next != SHARD_WALK_END;
+}
+
+/* LOOK_KEY: the item has one. LOOK_NOTHING: not yet; LOOK_AGAIN: there is none any more. Or as look_at(). */
+static int walk(struct shard_copy *c, struct shard_item *item)
 {
 	for (uint32_t i = 0; i < SLOTS_AT_ONCE; i++) {
 		uint64_t bucket;
 		int ret;
 
 		if (!c->inside) {
-			enum shard_walk_next next = shard_walk_next(&c->walk);
-
-			c->inside = next == SHARD_WALK_SUBTABLE;
-			c->bucket = 0;
-			c->slot = 1;
-			if (next == SHARD_WALK_END) {
-				c->phase = c->second && !MUTATED(MUTATION_NODEL) ? DELETIONS
-										 : ENDED;
-				return 0;
-			}
+			if (!subtable_next(c))
+				return LOOK_AGAIN;
 			continue;
 		}
-		bucket = layout_page_offset(&c->pool->geometry, c->walk.page) +
+		bucket = layout_page_offset(&c->reader.pool->geometry, c->walk.page) +
 			 (uint64_t)c->bucket * LAYOUT_BUCKET_BYTES;
 		if (c->slot == 1) {
 			/* known before its slots are read */
-			c->epoch = self_load(c->pool, LAYOUT_EPOCH_OFFSET);
-			shard_walk_hint(&c->walk, c->blocks, bucket);
+			c->epoch = self_load(c->reader.pool, LAYOUT_EPOCH_OFFSET);
+			shard_walk_hint(&c->walk, c->reader.blocks, bucket);
 		}
-		ret = look_at(c, bucket + 8ull * c->slot);
+		ret = look_at(c, bucket + 8ull * c->slot, item);
+		if (ret == LOOK_NO_ROOM)
+			return ret;
 		if (c->slot++ == LAYOUT_BUCKET_SLOTS)
 			c->inside = bucket_next(c);
-		if (ret != 0)
+		if (ret != LOOK_NOTHING)
 			return ret;
 	}
-	return 0;
+	return LOOK_NOTHING;
 }
 
-/* ---- deletions ---- */
-
-/* The next entry that is in no slot any more; NULL: not yet, or the phase is over. */
+/* The next entry that is in no slot any more; NULL: not yet, or there is none any more. */
 static const struct shard_entry *next_gone(struct shard_copy *c)
 {
-	for (uint32_t i = 0; i < SLOTS_AT_ONCE; i++) {
-		const struct shard_entry *entry;
+	for (uint32_t i = 0; i < SLOTS_AT_ONCE && c->next_entry < c->list.room; i++) {
+		const struct shard_entry *entry = &c->list.entries[c->next_entry++];
 
-		if (c->next_entry == c->list.room) {
-			c->phase = ENDED;
-			return NULL;
-		}
-		entry = &c->list.entries[c->next_entry++];
 		if (entry->word && !entry->there &&
 		    !shard_list_is_replaced(&c->list, entry->copy))
 			return entry;
@@ -376,106 +288,193 @@ static const struct shard_entry *next_gone(struct shard_copy *c)
 	return NULL;
 }
 
-/* ---- tasks ---- */
+/* ---- what is under way ---- */
 
-static int begin(struct shard_copy *c, enum doing doing, struct task *task, struct task **ret_task)
+static struct shard_copy *item_end(struct shard_job *job)
 {
-	c->doing = doing;
-	*ret_task = c->task = task;
-	return SHARD_COPY_TASK;
+	struct shard_copy *c = job->arg;
+	struct shard_item *item = (struct shard_item *)job; /* its first member */
+
+	shard_item_clear(&c->reader, item);
+	c->words[item - c->items] = 0;
+	c->idle[c->idle_count++] = item;
+	return c;
 }
 
-static int put_done(struct shard_copy *c)
+static void put_done(struct shard_job *job, int result)
+{
+	const struct shard_item *item = (const struct shard_item *)job;
+	struct shard_copy *c = item_end(job);
+
+	if (result == 0) {
+		add(&c->keys, 1);
+		add(&c->bytes, job->put.key_bytes + job->put.value_bytes);
+		add(&c->again, c->second);
+		if (!c->second)
+			result = shard_list_add(&c->list, item->word, job->placed, job->hash,
+						item->epoch);
+		else if (job->replaced)
+			result = shard_list_replace(&c->list, job->replaced);
+	}
+	if (result < 0)
+		give_up(c, result);
+}
+
+static void delete_done(struct shard_job *job, int result)
+{
+	struct shard_copy *c = item_end(job);
+
+	add(&c->deleted, result == 0);
+	if (result < 0 && result != -TARN_ENOTFOUND && result != -TARN_ESTAMP)
+		give_up(c, result);
+}
+
+/* The key that has been read. */
+static void put_begin(struct shard_copy *c, struct shard_item *item, uint64_t now)
 {
 	uint64_t rate = atomic_load_explicit(&c->rate, memory_order_relaxed);
-	uint64_t bytes = c->put.key_bytes + c->put.value_bytes, slot, copy, replaced;
-
-	if (c->task->result < 0)
-		return c->task->result;
-	add(&c->keys, 1);
-	add(&c->bytes, bytes);
-	shard_placed(c->op, &slot, &copy, &replaced);
-	if (c->second) {
-		add(&c->again, 1);
-		return replaced ? shard_list_replace(&c->list, replaced) : 0;
-	}
-	if (rate)
-		c->rest_ns += bytes * 1000000000u / rate;
-	return shard_list_add(&c->list, c->word, copy, c->hash, c->epoch);
-}
-
-/* What the task that was returned has come to. */
-static int done(struct shard_copy *c)
-{
-	enum doing doing = c->doing;
-	int result = c->task->result;
-
-	c->doing = NOTHING;
-	switch (doing) {
-	case PUTS:
-		return put_done(c);
-	case DELETES:
-		add(&c->deleted, result == 0);
-		return result == -TARN_ENOTFOUND || result == -TARN_ESTAMP ? 0 : result;
-	case PROCESSES:
-		return result < 0 ? result : 0;
-	case NOTHING:
-		break;
-	}
-	return 0;
-}
-
-/* The next thing to do: as shard_copy_next(). */
-static int go_on(struct shard_copy *c, uint64_t now, struct task **ret_task)
-{
-	const struct shard_entry *entry;
 	int ret;
 
-	switch (c->phase) {
-	case WALKS:
-		ret = walk(c);
-		if (ret <= 0)
-			return ret < 0 ? ret : SHARD_COPY_REST;
-		if (c->rest_ns < now)
-			c->rest_ns = now;
-		return begin(c, PUTS, shard_put(c->op, &c->put), ret_task);
-	case DELETIONS:
-		entry = next_gone(c);
-		if (!entry)
-			return SHARD_COPY_REST;
-		return begin(c, DELETES, shard_delete(c->op, entry->copy, entry->hash), ret_task);
-	case ENDED:
-		break;
+	if (!c->second && rate) {
+		if (c->rest_ns + CREDIT_NS < now)
+			c->rest_ns = now - CREDIT_NS;
+		c->rest_ns += (item->job.put.key_bytes + item->job.put.value_bytes) * 1000000000u /
+			      rate;
 	}
-	return SHARD_COPY_ENDED;
+	c->idle_count--;
+	c->words[item - c->items] = normal(item->word);
+	item->job.done = put_done;
+	ret = shard_put_begin(c->target, &item->job);
+	if (ret < 0)
+		put_done(&item->job, ret);
 }
 
-int shard_copy_next(struct shard_copy *c, struct task **ret_task, uint64_t *ret_until_ns)
+static void delete_begin(struct shard_copy *c, struct shard_item *item,
+			 const struct shard_entry *entry)
 {
-	uint64_t now = session_now(c->target);
-	int ret = c->result;
+	int ret;
 
-	if (ret == 0 && c->doing != NOTHING)
-		ret = done(c);
-	if (ret == 0 && c->target->lost)
-		ret = session_lost(c->target);
-	if (ret < 0) {
-		c->result = ret;
-		return ret;
-	}
-	*ret_until_ns = now;
-	if (now >= c->process_ns) {
-		c->process_ns = now + PROCESS_NS;
-		return begin(c, PROCESSES, process_start(c->target->process, false), ret_task);
-	}
-	if (!c->second && now < c->rest_ns && atomic_load_explicit(&c->rate, memory_order_relaxed)) {
-		*ret_until_ns = c->rest_ns < c->process_ns ? c->rest_ns : c->process_ns;
-		return SHARD_COPY_REST;
-	}
-	ret = go_on(c, now, ret_task);
+	c->idle_count--;
+	item->job.word = entry->copy;
+	item->job.hash = entry->hash;
+	item->job.done = delete_done;
+	ret = shard_delete_begin(c->target, &item->job);
 	if (ret < 0)
-		c->result = ret;
-	return ret;
+		delete_done(&item->job, ret);
+}
+
+/* ---- the pass ---- */
+
+enum begun { BEGUN, BEGUN_LOOKED /* and there is more to look at */, BEGUN_WAITS };
+
+static enum begun walk_on(struct shard_copy *c, uint64_t now, uint64_t *ret_until_ns)
+{
+	struct shard_item *item = c->idle[c->idle_count - 1];
+	int ret;
+
+	if (!c->second && now < c->rest_ns &&
+	    atomic_load_explicit(&c->rate, memory_order_relaxed)) {
+		*ret_until_ns = c->rest_ns;
+		return BEGUN_WAITS;
+	}
+	ret = walk(c, item);
+	switch (ret) {
+	case LOOK_KEY:
+		put_begin(c, item, now);
+		return BEGUN;
+	case LOOK_NOTHING:
+		return BEGUN_LOOKED;
+	case LOOK_NO_ROOM:
+		return BEGUN_WAITS;
+	case LOOK_AGAIN:
+		c->phase = c->second && !MUTATED(MUTATION_NODEL) ? DELETIONS : ENDED;
+		return BEGUN_LOOKED;
+	default:
+		give_up(c, ret);
+		return BEGUN_WAITS;
+	}
+}
+
+/* Not before all puts have ended: they say what is replaced, and a copy's key may be one that is under way. */
+static enum begun delete_on(struct shard_copy *c)
+{
+	const struct shard_entry *entry = next_gone(c);
+
+	if (entry)
+		delete_begin(c, c->idle[c->idle_count - 1], entry);
+	else if (c->next_entry == c->list.room)
+		c->phase = ENDED;
+	return entry ? BEGUN : BEGUN_LOOKED;
+}
+
+static bool puts_under_way(const struct shard_copy *c)
+{
+	for (unsigned i = 0; i < ITEMS; i++)
+		if (c->words[i])
+			return true;
+	return false;
+}
+
+/* True: there is more to do at once. */
+static bool begin_some(struct shard_copy *c, unsigned most, uint64_t now, uint64_t *ret_until_ns)
+{
+	enum begun begun = BEGUN;
+
+	while (most > 0 && begun == BEGUN && c->idle_count > 0 && c->result == 0) {
+		if (c->phase == WALKS)
+			begun = walk_on(c, now, ret_until_ns);
+		else if (c->phase == DELETIONS && !puts_under_way(c))
+			begun = delete_on(c);
+		else
+			return false;
+		most--;
+	}
+	return begun != BEGUN_WAITS && c->idle_count > 0;
+}
+
+/* What the session needs beside its calls. */
+static void process(struct shard_copy *c, uint64_t now)
+{
+	struct engine *e = c->target->engine;
+
+	if (c->processes && !engine_processing(e)) {
+		c->processes = false;
+		if (e->process.task->result < 0)
+			give_up(c, e->process.task->result);
+	}
+	if (!c->processes && now >= c->process_ns) {
+		c->process_ns = now + PROCESS_NS;
+		c->processes = true;
+		engine_process(e);
+	}
+}
+
+static int given_up(const struct shard_copy *c)
+{
+	return err_set(c->result, "%s", c->text);
+}
+
+int shard_copy_next(struct shard_copy *c, unsigned most, uint64_t *ret_until_ns)
+{
+	struct engine *e = c->target->engine;
+	uint64_t now = session_now(c->target);
+	bool more;
+
+	if (c->target->lost)
+		give_up(c, session_lost(c->target));
+	if (c->result < 0)
+		return given_up(c);
+	*ret_until_ns = UINT64_MAX;
+	process(c, now);
+	more = begin_some(c, most, now, ret_until_ns);
+	more |= engine_turn_loud(e);
+	if (c->result < 0)
+		return given_up(c);
+	if (c->phase == ENDED && c->idle_count == ITEMS && !engine_busy(e))
+		return SHARD_COPY_ENDED;
+	if (*ret_until_ns > c->process_ns)
+		*ret_until_ns = c->process_ns;
+	return more ? SHARD_COPY_MORE : SHARD_COPY_REST;
 }
 
 /* ---- in a thread ---- */
@@ -483,21 +482,18 @@ int shard_copy_next(struct shard_copy *c, struct task **ret_task, uint64_t *ret_
 static int run(struct shard_copy *c, const atomic_bool *stop)
 {
 	for (;;) {
-		uint64_t until, now;
-		struct task *task;
+		uint64_t until, slice;
 		int ret;
 
 		if (atomic_load_explicit(stop, memory_order_relaxed))
-			return err_set(-ECANCELED, "the copy of shards was stopped");
-		ret = shard_copy_next(c, &task, &until);
-		if (ret == SHARD_COPY_TASK) {
-			session_run(c->target, task);
-			continue;
-		}
+			give_up(c, err_set(-ECANCELED, "the copy of shards was stopped"));
+		ret = shard_copy_next(c, ITEMS, &until);
 		if (ret <= 0)
 			return ret;
-		now = session_now(c->target);
-		session_sleep(c->target, until < now + SLICE_NS ? until : now + SLICE_NS, false);
+		if (ret == SHARD_COPY_MORE)
+			continue;
+		slice = session_now(c->target) + SLICE_NS;
+		engine_sleep(c->target->engine, until < slice ? until : slice);
 	}
 }
 
@@ -508,6 +504,11 @@ int shard_copy_run(struct shard_copy *c, const atomic_bool *stop)
 	if (ret < 0)
 		return ret;
 	ret = run(c, stop);
+	if (ret < 0) {
+		/* what is under way is of the copy's memory */
+		engine_stop(c->target->engine);
+		ret = given_up(c);
+	}
 	session_leave(c->target);
 	return ret;
 }

@@ -7,7 +7,8 @@
  * the target to exactly what this pool has: what is new or has been replaced is copied again, what is gone is
  * deleted there, counters are copied. Any error: the attempt is to be given up.
  *
- * It reads the pool's memory by itself and works at the target through a session of its own, one operation at a time. It
+ * It reads the pool's memory by itself and works at the target through a session of its own, with many keys under way at a time, but
+ * never two values of one key: the later one waits. It
  * runs in a thread beside the main one (shard_copy_run()), or is driven step by step (shard_copy_next()); nothing of the pool is changed.
  */
 #ifndef TARN_DAEMON_SHARD_COPY_H
@@ -28,7 +29,7 @@ struct shard_copy;
  */
 int shard_copy_create(const struct pool *pool, const uint32_t *shards, unsigned count,
 		      struct tarn_session *target, struct shard_copy **ret_copy);
-/* No task is under way. */
+/* Nothing of it is under way: shard_copy_run() has returned; or it will not go on, for the session is freed next. */
 void shard_copy_free(struct shard_copy *copy);
 
 /* Bytes (of keys and values) a second in the first pass, at most; 0, as at first: no limit. Any thread. */
@@ -39,15 +40,19 @@ void shard_copy_bring(struct shard_copy *copy);
 
 enum shard_copy_next {
 	SHARD_COPY_ENDED = 0, /* the pass is done */
-	SHARD_COPY_TASK = 1,  /* *ret_task is to be driven to its end (session.h) before the next call */
-	SHARD_COPY_REST = 2,  /* nothing to do before *ret_until_ns of the session's clock; may be now */
+	SHARD_COPY_MORE = 1,  /* to be called again at once */
+	SHARD_COPY_REST = 2,  /* nothing to do before *ret_until_ns of the session's clock, if nothing comes for its engine */
 };
-/* Goes on with the pass. One of the above, or a negative code with a text: given up. */
-int shard_copy_next(struct shard_copy *copy, struct task **ret_task, uint64_t *ret_until_ns);
+#define SHARD_COPY_AT_ONCE 64u /* keys under way, at most */
+/*
+ * Goes on with the pass, without blocking: begins at most `most` keys (when it is 0, none), and lets the target's engine take a turn. One of
+ * the above, or a negative code with a text: given up.
+ */
+int shard_copy_next(struct shard_copy *copy, unsigned most, uint64_t *ret_until_ns);
 
 /*
- * The whole of a pass, blocking. The target's session must not be in a call. `stop`: looked at between two keys;
- * -ECANCELED when it is set. 0, or a negative code with a text.
+ * The whole of a pass, blocking. The target's session must not be in a call. `stop`: looked at between keys;
+ * when it is set the copy is given up with -ECANCELED. 0, or a negative code with a text.
  */
 int shard_copy_run(struct shard_copy *copy, const atomic_bool *stop);
 

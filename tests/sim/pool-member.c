@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "engine.h"
 #include "keeper.h"
 #include "kv.h"
 #include "pool-world.h"
@@ -134,7 +135,7 @@ void pw_mover_close(struct hw_member *m)
 
 	shard_copy_free(v->copy);
 	v->copy = NULL;
-	v->task = NULL;
+	v->due_ns = 0;
 	if (!v->session)
 		return;
 	/* nothing of it takes effect any more, for the memory that its requests are made of goes, too */
@@ -294,35 +295,53 @@ static bool mover_connect(struct hw_member *m)
 	return created;
 }
 
-static int mover_next(struct hw_member *m, uint64_t *ret_until_ns)
+/* Keys are begun one by one, or later: the world goes on between two of them. */
+static int mover_next(struct hw_member *m)
 {
 	struct pw_mover *v = &pool_of(m)->mover;
+	const struct engine *e = v->session->engine;
+	unsigned most = engine_owes(e) && hw_chance(m->world, 500) ? 0 : 1;
 	bool calm = begin_calm(m);
-	int rc = shard_copy_next(v->copy, &v->task, ret_until_ns);
+	uint64_t until_ns;
+	int rc = shard_copy_next(v->copy, most, &until_ns);
 
 	daemon_of(m)->calm = calm;
-	if (rc != SHARD_COPY_TASK) {
-		v->task = NULL;
-		return rc;
-	}
-	v->task->status = 0;
-	if (v->task->step(v->task))
-		v->task = NULL;
+	v->due_ns = 0;
+	if (rc == SHARD_COPY_REST)
+		v->due_ns = sim_time(until_ns, pw_sim(other(m))->endpoints[PW_MOVER].drift);
+	else if (rc == SHARD_COPY_MORE && most == 0 && engine_owes(e))
+		v->due_ns = SIM_NEVER;
 	return rc;
+}
+
+uint64_t pw_mover_next(const struct hw_member *m)
+{
+	const struct pw_mover *v = &pool_of(m)->mover;
+	const struct sim_endpoint *ep = &pw_sim(other(m))->endpoints[PW_MOVER];
+	uint64_t next = v->due_ns, due;
+	const struct engine *e;
+
+	if (!m->mover.runs || m->h == NULL)
+		return SIM_NEVER;
+	if (!v->copy || v->session->lost)
+		return m->mover.wake_ns;
+	e = v->session->engine;
+	due = engine_due(e);
+	if (!TAILQ_EMPTY(&e->ready) || (!TAILQ_EMPTY(&e->queued) && !TAILQ_EMPTY(&e->idle)))
+		next = 0;
+	if (due != UINT64_MAX && sim_time(due, ep->drift) < next)
+		next = sim_time(due, ep->drift);
+	if (sim_visible(ep) < next)
+		next = sim_visible(ep);
+	return next > m->mover.wake_ns ? next : m->mover.wake_ns;
 }
 
 void hw_mover_step(struct hw_member *m)
 {
 	struct pw_mover *v = &pool_of(m)->mover;
 	struct hw_mover *mover = &m->mover;
-	uint64_t until_ns = 0;
 	int rc;
 
-	if (v->task) {
-		if (pw_task_step(v->session, v->task))
-			v->task = NULL;
-		return;
-	}
 	if (mover->dropped && hw_chance(m->world, 300)) {
 		mover_end(m, -ECANCELED);
 		return;
@@ -333,11 +352,9 @@ void hw_mover_step(struct hw_member *m)
 		mover_end(m, -TARN_ESESSION);
 		return;
 	}
-	rc = mover_next(m, &until_ns);
+	rc = mover_next(m);
 	if (rc == SHARD_COPY_ENDED || rc < 0)
 		mover_end(m, rc);
-	else if (rc == SHARD_COPY_REST)
-		mover->wake_ns = sim_time(until_ns, pw_sim(other(m))->endpoints[PW_MOVER].drift);
 }
 
 /* ---- the daemon ---- */

@@ -20,8 +20,8 @@
 
 struct pw_mover {
 	struct tarn_session *session;
-	struct task *task;
 	struct shard_copy *copy;
+	uint64_t due_ns; /* when it goes on if nothing comes */
 };
 
 struct pw_pool {
@@ -69,6 +69,8 @@ static inline struct sim *pw_sim(const struct hw_member *m)
 uint64_t pw_slot(const struct hw_world *w, unsigned member, uint32_t key, uint64_t *ret_word);
 /* Its daemon starts again, or does one step. */
 void pw_member_begin(struct hw_member *m);
+/* When its mover can go on; SIM_NEVER. */
+uint64_t pw_mover_next(const struct hw_member *m);
 /* Its mover has ended: connection, list and all. */
 void pw_mover_close(struct hw_member *m);
 /* The other member's mover has lost its connection to this one. */

@@ -152,18 +152,6 @@ static uint64_t member_next(const struct hw_member *m)
 	return later(next, m->wake_ns);
 }
 
-static uint64_t mover_next(const struct hw_member *m)
-{
-	const struct pw_mover *v = &((const struct pw_pool *)m->pool)->mover;
-
-	if (!m->mover.runs || m->h == NULL)
-		return SIM_NEVER;
-	if (!v->task)
-		return m->mover.wake_ns;
-	return later(m->mover.wake_ns,
-		     pw_task_next(&pw_sim(&m->world->member[1 - m->place])->endpoints[PW_MOVER], v->task));
-}
-
 static uint64_t actor_next(struct pw_world *w, unsigned actor, unsigned *ret_kind, unsigned *ret_n)
 {
 	struct hw_world *hw = &w->hw;
@@ -177,7 +165,7 @@ static uint64_t actor_next(struct pw_world *w, unsigned actor, unsigned *ret_kin
 	if (actor < 2 * PW_MEMBERS) {
 		*ret_n = actor / 2;
 		*ret_kind = actor % 2 ? ACTOR_MOVER : ACTOR_MEMBER;
-		return actor % 2 ? mover_next(&hw->member[*ret_n]) : member_next(&hw->member[*ret_n]);
+		return actor % 2 ? pw_mover_next(&hw->member[*ret_n]) : member_next(&hw->member[*ret_n]);
 	}
 	*ret_n = actor - 2 * PW_MEMBERS;
 	*ret_kind = ACTOR_QUEUE;

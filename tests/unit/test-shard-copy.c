@@ -16,11 +16,13 @@ struct pair {
 	struct tarn_session *mover; /* at the target */
 	bool moves[SHARDS];
 	struct shard_copy *copy;
+	unsigned most; /* keys that are begun between two looks */
 };
 
 static void open_pair(struct pair *p, uint32_t groups, uint64_t keys)
 {
 	memset(p, 0, sizeof(*p));
+	p->most = 1;
 	open_world(&p->source, groups, keys);
 	open_world(&p->target, groups, keys);
 	set_all(&p->source, SHARD_OPEN);
@@ -29,6 +31,13 @@ static void open_pair(struct pair *p, uint32_t groups, uint64_t keys)
 		shards_set(p->target.shards, moved_list[i], SHARD_INCOMING, EPOCH + 1);
 	}
 	p->mover = kept_session(&p->target.k, "");
+	assert_int_equal(shard_copy_create(p->source.k.pool, moved_list, MOVED, p->mover, &p->copy),
+			 0);
+}
+
+static void copy_again(struct pair *p)
+{
+	shard_copy_free(p->copy);
 	assert_int_equal(shard_copy_create(p->source.k.pool, moved_list, MOVED, p->mover, &p->copy),
 			 0);
 }
@@ -53,18 +62,15 @@ static void pass(struct pair *p)
 	kept_pass(&p->target.k, 5);
 }
 
-/* The whole pass, with `between` after each key. */
+/* The whole pass, with `between` after each look. */
 static int run_pass(struct pair *p, void (*between)(struct pair *p))
 {
-	struct task *task;
 	uint64_t until;
 	int ret;
 
-	while ((ret = shard_copy_next(p->copy, &task, &until)) > 0) {
-		if (ret == SHARD_COPY_TASK)
-			session_run(p->mover, task);
+	while ((ret = shard_copy_next(p->copy, p->most, &until)) > 0) {
 		pass(p);
-		if (between && ret == SHARD_COPY_TASK)
+		if (between)
 			between(p);
 	}
 	return ret;
@@ -248,6 +254,7 @@ static void test_changes(void **state)
 
 		/* tiny subtables that split all the time; or two, in which other shards' keys are, too */
 		open_pair(&p, round % 2 ? 2 : 20, 1);
+		p.most = round % 4 == 3 ? 1 + draw(SHARD_COPY_AT_ONCE) : 1;
 		for (unsigned i = 0; i < 100; i++)
 			change(&p);
 		assert_int_equal(run_pass(&p, change), 0);
@@ -299,6 +306,9 @@ static void test_stop_and_loss(void **state)
 	atomic_store(&stop, true);
 	assert_int_equal(shard_copy_run(p.copy, &stop), -ECANCELED);
 	atomic_store(&stop, false);
+	/* it stays given up */
+	assert_int_equal(shard_copy_run(p.copy, &stop), -ECANCELED);
+	copy_again(&p);
 	assert_int_equal(shard_copy_run(p.copy, &stop), 0);
 	close_and_freeze(&p);
 	shard_copy_bring(p.copy);
@@ -311,7 +321,6 @@ static void test_stop_and_loss(void **state)
 static void test_rate(void **state)
 {
 	uint64_t until = 0, before;
-	struct task *task;
 	struct pair p;
 	int ret;
 
@@ -323,14 +332,12 @@ static void test_rate(void **state)
 	do {
 		struct shard_copy_stats stats;
 
-		ret = shard_copy_next(p.copy, &task, &until);
-		if (ret == SHARD_COPY_TASK)
-			session_run(p.mover, task);
+		ret = shard_copy_next(p.copy, SHARD_COPY_AT_ONCE, &until);
 		shard_copy_get_stats(p.copy, &stats);
 		before = session_now(p.mover);
 		/* a key has more than five bytes: a rest of seconds, in which the session is looked after */
 		assert_true(stats.keys <= 1);
-	} while (ret == SHARD_COPY_TASK || until <= before);
+	} while (ret == SHARD_COPY_MORE || until <= before);
 	assert_int_equal(ret, SHARD_COPY_REST);
 	shard_copy_set_rate(p.copy, 0);
 	assert_int_equal(run_pass(&p, NULL), 0);
