@@ -47,6 +47,18 @@ static void set_word(struct handover *h, enum shard_state state)
 		handover_show(h, h->attempt.ask.shards[i]);
 }
 
+void handover_batch(struct handover *h, uint32_t depth)
+{
+	/* the bits of a key's hash that are in front of its shard's are any */
+	uint32_t bits = depth > SHARD_SHIFT ? depth - SHARD_SHIFT : 0;
+
+	h->batch = bits < 32 ? h->options.shards >> bits : 0;
+	if (h->batch < HANDOVER_BATCH_MIN)
+		h->batch = HANDOVER_BATCH_MIN;
+	if (h->batch > HANDOVER_BATCH)
+		h->batch = HANDOVER_BATCH;
+}
+
 /* The next batch to one member, from where the last one ended. */
 static bool begin(struct handover *h, uint64_t now_ns)
 {
@@ -54,7 +66,7 @@ static bool begin(struct handover *h, uint64_t now_ns)
 	struct handover_ask ask = {.from = h->options.self};
 	uint32_t begun = h->cursor;
 
-	for (uint32_t i = 0; i < h->options.shards && ask.count < HANDOVER_BATCH; i++) {
+	for (uint32_t i = 0; i < h->options.shards && ask.count < h->batch; i++) {
 		uint32_t at = (begun + i) & (h->options.shards - 1),
 			 shard = reversed(at, h->options.shards);
 		const struct handover_shard *s = &h->shards[shard];

@@ -73,6 +73,7 @@ struct handover {
 
 	struct handover_attempt attempt;
 	bool copier_busy;
+	uint32_t batch;      /* shards of an attempt */
 	uint32_t cursor;     /* where the next attempt looks first */
 	uint64_t backoff_ns; /* after the last failure */
 	uint64_t begin_ns;   /* no attempt before */

@@ -32,6 +32,7 @@ int handover_create(const struct handover_options *options, const struct handove
 	h->ops = *ops;
 	h->arg = arg;
 	h->first = h->strangers = true;
+	h->batch = HANDOVER_BATCH_MIN;
 	*ret_handover = h;
 	return 0;
 }

@@ -23,8 +23,9 @@
 #include "cluster-map.h"
 #include "shard.h"
 
-#define HANDOVER_BATCH  32u /* shards of one attempt: one walk, one transaction */
-#define HANDOVER_NOBODY 0u  /* a member's number; real ones begin with 1 */
+#define HANDOVER_BATCH_MIN 32u  /* shards of one attempt: one walk, one transaction */
+#define HANDOVER_BATCH     512u /* of a small index: handover_batch() */
+#define HANDOVER_NOBODY    0u   /* a member's number; real ones begin with 1 */
 
 struct handover;
 
@@ -142,6 +143,12 @@ void handover_lost(struct handover *h, uint64_t number);
 void handover_answered(struct handover *h, uint64_t number, enum handover_answer answer,
 		       uint64_t boot_id);
 void handover_written(struct handover *h, enum handover_outcome outcome);
+
+/*
+ * How many shards a next attempt takes, HANDOVER_BATCH_MIN (as at first) to HANDOVER_BATCH: as many as lie in the same subtables, so
+ * that no walk goes over keys of many others. depth: of the index's directory.
+ */
+void handover_batch(struct handover *h, uint32_t depth);
 
 /* Does what is to be done now. Returns when it is to be called next, if nothing happens; UINT64_MAX. */
 uint64_t handover_step(struct handover *h, uint64_t now_ns);

@@ -24,6 +24,7 @@
 #include "keeper.h"
 #include "place.h"
 #include "pool.h"
+#include "self.h"
 #include "shards.h"
 
 static int failed(const struct config *config, int rc)
@@ -52,9 +53,12 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
 
 static void step(struct member *member)
 {
-	uint64_t now = clock_now_ns(), due = handover_step(member->handover, now), wait;
+	uint64_t depth = self_load(member->pool, LAYOUT_GLOBAL_DEPTH_OFFSET);
+	uint64_t now = clock_now_ns(), due, wait;
 	struct timeval tv;
 
+	handover_batch(member->handover, depth < UINT32_MAX ? (uint32_t)depth : UINT32_MAX);
+	due = handover_step(member->handover, now);
 	if (due == UINT64_MAX)
 		return;
 	wait = due > now ? due - now : 0;

@@ -263,6 +263,9 @@ static void do_bring(struct mover *m)
 		rc = shard_copy_run(m->copy, &m->stop);
 	}
 	tell_copied(m, rc);
+	/* the target opens when its movers' connections have ended, and no reader waits for that then */
+	if (rc == 0)
+		hang_up(m);
 }
 
 /* Nobody uses it just now: has it ended? And its part of what all sessions do, which the target's sweeps wait for. */

@@ -55,7 +55,7 @@ void mover_set_rate(struct mover *mover, uint64_t bytes_per_second);
 
 /* Asks the target of the attempt, connected before; a question that is under way, or a copy, is not disturbed. */
 void mover_ask(struct mover *mover, const struct mover_target *target, const struct handover_ask *ask);
-/* Steps 2 and 4 of the attempt that was answered "ready". */
+/* Steps 2 and 4 of the attempt that was answered "ready". When the second one has ended well, the connection is ended, too. */
 void mover_copy(struct mover *mover, const struct handover_ask *attempt);
 void mover_bring(struct mover *mover);
 /* The attempt is over. */

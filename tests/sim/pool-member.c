@@ -255,6 +255,11 @@ static void mover_end(struct hw_member *m, int result)
 	m->mover.runs = false;
 	if (result < 0)
 		m->mover.connected = false;
+	/* all is there; it hangs up by itself, soon */
+	if (result == 0 && m->mover.bring && hw_chance(m->world, 500)) {
+		pw_mover_close(m);
+		m->mover.connected = false;
+	}
 	handover_copied(m->h, m->mover.dropped ? -ECANCELED : result);
 }
 
