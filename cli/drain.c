@@ -13,6 +13,7 @@
 
 #include "clock.h"
 #include "control.h"
+#include "progress.h"
 #include "verbs.h"
 
 #define POLL_NS 50000000u
@@ -20,7 +21,7 @@
 enum { DRAIN_WAIT };
 
 static const struct option_spec drain_options[] = {
-	[DRAIN_WAIT] = {"wait", 0, NULL, "until the member owns nothing, and all its shards have new owners"},
+	[DRAIN_WAIT] = {"wait", 0, NULL, "until the member owns nothing, and all its shards have new owners; on a terminal it shows how far that is"},
 	{0},
 };
 
@@ -141,41 +142,80 @@ static int show(struct cli *cli, const char *name, const char *done, json_int_t 
 
 /* ---- drain --wait ---------------------------------------------------------------------------- */
 
-/* Does the member own nothing, and has each shard an owner? */
-static int drained(struct cli *cli, const char *name, bool *ret_drained)
+/* How far it is. */
+struct drain {
+	const char *name;
+	json_int_t left;            /* shards that the member owns, or that nobody does */
+	json_int_t keys, bytes;     /* that it has moved: known if it is the member that is asked, */
+	bool known;
+	json_int_t from_keys, from_bytes; /* ... before this */
+	struct progress progress;
+};
+
+static json_int_t number_in(const json_t *object, const char *outer, const char *name)
 {
-	json_t *answer, *member;
-	json_int_t left = 0;
+	return json_integer_value(json_object_get(json_object_get(object, outer), name));
+}
+
+static int look(struct cli *cli, struct drain *d)
+{
+	json_t *answer, *member, *cluster;
+	const char *self;
 	size_t i;
 	int status = control_ask(cli, "{\"get\":\"members\"}", &answer);
 
 	if (status != CLI_OK)
 		return status;
+	cluster = json_object_get(answer, "cluster");
+	d->left = number_in(cluster, "shards_unavailable", "nobody");
 	json_array_foreach(json_object_get(answer, "members"), i, member)
 	{
 		const char *is = json_string_value(json_object_get(member, "name"));
 
-		if (is != NULL && strcmp(is, name) == 0)
-			left += json_integer_value(json_object_get(member, "shards"));
+		if (is != NULL && strcmp(is, d->name) == 0)
+			d->left += json_integer_value(json_object_get(member, "shards"));
 	}
-	left += json_integer_value(json_object_get(
-		json_object_get(json_object_get(answer, "cluster"), "shards_unavailable"), "nobody"));
-	*ret_drained = left == 0;
+	self = json_string_value(json_object_get(cluster, "member"));
+	d->known = self != NULL && strcmp(self, d->name) == 0;
+	d->keys = number_in(cluster, "handover", "keys_moved");
+	d->bytes = number_in(cluster, "handover", "bytes_moved");
 	json_decref(answer);
 	return CLI_OK;
 }
 
-static int wait_drained(struct cli *cli, const char *name)
+/* The line on the terminal; what has been moved is in it if the member says so itself. */
+static void show_progress(struct drain *d, json_int_t all)
 {
-	bool is = false;
-	int status = drained(cli, name, &is);
-
-	while (status == CLI_OK && !is) {
-		if (*cli->stop)
-			return cli_fail(cli, -ECANCELED, NULL, "interrupted; the members go on with it");
-		clock_sleep_ns(2 * POLL_NS);
-		status = drained(cli, name, &is);
+	d->progress.permille = all > 0 && d->left < all ? (uint64_t)(1000 * (all - d->left) / all) : 0;
+	if (d->known) {
+		d->progress.things = "keys";
+		d->progress.files = (uint64_t)(d->keys - d->from_keys);
+		d->progress.bytes = (uint64_t)(d->bytes - d->from_bytes);
+	} else {
+		d->progress.things = "shards";
+		d->progress.files = (uint64_t)(all - d->left);
 	}
+	progress_update(&d->progress);
+}
+
+static int wait_drained(struct cli *cli, struct drain *d)
+{
+	int status = look(cli, d);
+	json_int_t all = d->left;
+
+	progress_begin(&d->progress, !cli->quiet);
+	cli->progress = &d->progress;
+	while (status == CLI_OK && d->left > 0) {
+		show_progress(d, all > d->left ? all : d->left);
+		if (*cli->stop) {
+			status = cli_fail(cli, -ECANCELED, NULL, "interrupted; the members go on with it");
+			break;
+		}
+		clock_sleep_ns(2 * POLL_NS);
+		status = look(cli, d);
+	}
+	progress_clear(&d->progress);
+	cli->progress = NULL;
 	return status;
 }
 
@@ -184,12 +224,25 @@ static int wait_drained(struct cli *cli, const char *name)
 static int run_drain(struct cli *cli, const struct arguments *args)
 {
 	const char *name = args->operands[0];
+	struct drain drain = {.name = name};
 	json_int_t moving = 0;
-	int status = wish(cli, "drain", name, false, &moving);
+	bool waits = args->own.values[DRAIN_WAIT] != NULL;
+	int status = waits ? look(cli, &drain) : CLI_OK;
 
-	if (status == CLI_OK && args->own.values[DRAIN_WAIT] != NULL)
-		status = wait_drained(cli, name);
-	return status != CLI_OK ? status : show(cli, name, "drain", moving);
+	drain.from_keys = drain.keys;
+	drain.from_bytes = drain.bytes;
+	if (status == CLI_OK)
+		status = wish(cli, "drain", name, false, &moving);
+	if (status == CLI_OK && waits)
+		status = wait_drained(cli, &drain);
+	if (status != CLI_OK)
+		return status;
+	status = show(cli, name, "drain", moving);
+	if (drain.known) {
+		writer_field(cli->writer, WRITER_TABLE, "keys_moved", json_integer(drain.keys - drain.from_keys));
+		writer_field(cli->writer, WRITER_TABLE, "bytes_moved", json_integer(drain.bytes - drain.from_bytes));
+	}
+	return status;
 }
 
 static int run_undrain(struct cli *cli, const struct arguments *args)

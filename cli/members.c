@@ -22,11 +22,12 @@ static void show_head(struct cli *cli, json_t *cluster)
 /* As text the first address stands for all. */
 static json_t *row_of(json_t *member)
 {
-	static const char *const names[] = {"name", "number", "state", "weight", "shards"};
+	static const char *const names[] = {"name", "number", "state", "weight", "shards", "shards_outgoing", "shards_incoming"};
+	static const char *const titles[] = {"member", "number", "state", "weight", "shards", "outgoing", "incoming"};
 	json_t *row = json_object(), *first = json_array_get(json_object_get(member, "addresses"), 0);
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-		json_object_set(row, i == 0 ? "member" : names[i], json_object_get(member, names[i]));
+		json_object_set(row, titles[i], json_object_get(member, names[i]));
 	json_object_set_new(row, "address", writer_text(json_string_value(json_object_get(first, "address"))));
 	return row;
 }
@@ -63,6 +64,6 @@ const struct verb verb_members = {
 	.operands = "",
 	.help = "list the members of the daemon's cluster",
 	.details = "Each member with its state, its weight and how many shards it owns, as the map "
-		   "says that this daemon uses. `tarn map show` has the map itself.",
+		   "says that this daemon uses, and how many it is to hand over (outgoing) and to get (incoming). `tarn map show` has the map itself.",
 	.run = run_members,
 };

@@ -46,6 +46,8 @@ void member_get_stats(const struct member *member, struct member_stats *ret_stat
 	stats.age_ns = confirmed < now ? now - confirmed : 0;
 	count_shards(map, &stats);
 	handover_get_stats(member->handover, &stats.handover);
+	if (member->mover)
+		mover_get_stats(member->mover, &stats.mover);
 	if (!member_serves(member))
 		stats.handover.open = 0; /* their words are "gone" */
 	membership_state(member->membership, &stats.membership);

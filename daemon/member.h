@@ -18,6 +18,7 @@
 #include "config.h"
 #include "handover.h"
 #include "membership.h"
+#include "mover.h"
 
 struct member;
 struct daemon;
@@ -85,6 +86,7 @@ struct member_stats {
 	uint64_t shards, moving; /* of the cluster */
 	uint64_t nobodys, downs; /* without owner, and of owners that are down: unavailable */
 	struct handover_stats handover;
+	struct mover_stats mover;
 	struct membership_state membership;
 };
 

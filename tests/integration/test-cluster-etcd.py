@@ -265,6 +265,9 @@ def test_store():
             said = load.stop()
             assert said["writes"] > KEYS, said
             load.do("check")
+            moved = nodes[1].cluster()["handover"]
+            assert moved["phase"] == "idle" and moved["shards_outgoing"] == 0 and moved["shards_moved"] > SHARDS / 4, moved
+            assert moved["bytes_moved"] > moved["keys_moved"] > KEYS / 10, moved
             load.begin("run")
             nodes[2].do("undrain", "b")
             wait_settled(nodes, [1 / 3] * 3)
