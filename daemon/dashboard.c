@@ -13,6 +13,7 @@ static const struct dashboard_file files[] = {
 	{"/dashboard.js", "text/javascript; charset=utf-8", dashboard_js, &dashboard_js_bytes},
 	{"/dashboard-elements.js", "text/javascript; charset=utf-8", dashboard_elements_js, &dashboard_elements_js_bytes},
 	{"/dashboard-latency.js", "text/javascript; charset=utf-8", dashboard_latency_js, &dashboard_latency_js_bytes},
+	{"/dashboard-cluster.js", "text/javascript; charset=utf-8", dashboard_cluster_js, &dashboard_cluster_js_bytes},
 	{"/dashboard.svg", "image/svg+xml", dashboard_svg, &dashboard_svg_bytes},
 };
 

@@ -26,8 +26,8 @@ const struct dashboard_file *dashboard_find(const char *path);
 
 /* Made by embed.sh of the files of the same names. */
 extern const unsigned char dashboard_html[], dashboard_css[], dashboard_js[], dashboard_elements_js[],
-	dashboard_latency_js[], dashboard_svg[];
+	dashboard_latency_js[], dashboard_cluster_js[], dashboard_svg[];
 extern const size_t dashboard_html_bytes, dashboard_css_bytes, dashboard_js_bytes, dashboard_elements_js_bytes,
-	dashboard_latency_js_bytes, dashboard_svg_bytes;
+	dashboard_latency_js_bytes, dashboard_cluster_js_bytes, dashboard_svg_bytes;
 
 #endif

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * The dashboard: asks this node for /v1/stats, /v1/clients, /v1/events and /metrics, one after the other, and shows what has come;
- * two seconds after the last answer again. Names in it are chosen by strangers: they reach the page as text nodes and in
+ * The dashboard: asks this node for /v1/stats, /v1/clients, /v1/events and /metrics (a member of a cluster for /v1/members, too), one
+ * after the other, and shows what has come; two seconds after the last answer again. Names in it are chosen by strangers: they reach the page as text nodes and in
  * attributes that do nothing, never as HTML (tarnd's content security policy forbids that, too). What is shown as it
  * has come carries data-at, its place in the documents, and data-value; what is computed carries data-of.
  * tests/integration/test-dashboard.py compares both. Next to read: dashboard-elements.js,
- * dashboard-latency.js.
+ * dashboard-latency.js, dashboard-cluster.js.
  */
 import {
 	bytes, bytesPerSecond, count, el, morphChildren, nanoseconds, perSecond, percent, svg, text,
 	bar, chip, clock, duration, line, list, milliseconds, table, tile,
 } from "./dashboard-elements.js";
+import { clusterProblems, shardsMoving, viewCluster } from "./dashboard-cluster.js";
 import { latencyBelow, latencyBuckets } from "./dashboard-latency.js";
 
 const POLL_MS = 2000, TIMEOUT_MS = 8000;
@@ -22,7 +23,7 @@ const TOKEN = "tarn-token"; // in sessionStorage: this tab's, until it is closed
 const byId = (id) => document.getElementById(id);
 const state = {
 	token: null, paused: false, polling: false, timer: null, polls: 0, answered: null, version: null,
-	doc: null, samples: [], epochs: new Map(),
+	doc: null, map: null, samples: [], epochs: new Map(),
 };
 
 /* ---- values out of the documents ---- */
@@ -164,6 +165,7 @@ function problems(doc) {
 
 	const found = [
 		...(doc.reasons ?? []).map((reason) => ["bad", `Not ready: ${reason}`]),
+		...(doc.cluster ? clusterProblems(doc) : []),
 		...doc.devices.flatMap(deviceProblems),
 		...doc.pools.flatMap(poolProblems),
 		...(left < 14 * 86400 ? [["warn", `The certificate of this listener expires in ${duration(Math.max(0, left))}.`]] : []),
@@ -405,7 +407,10 @@ function viewEvents(doc) {
 function render() {
 	const doc = state.doc, header = byId("node");
 
-	morphChildren(byId("main"), [viewTiles(doc), viewProblems(doc), ...doc.pools.map(viewPool), viewRdma(doc), viewClients(doc), viewEvents(doc)]);
+	const cluster = doc.cluster ? [viewCluster(doc, { val, derived, now: serverNow() })] : [];
+
+	morphChildren(byId("main"), [viewTiles(doc), viewProblems(doc), ...cluster, ...doc.pools.map(viewPool), viewRdma(doc), viewClients(doc),
+		viewEvents(doc)]);
 	morphChildren(header, [...el("p", null, "tarnd ", val("daemon.version", text), ", process ", val("daemon.pid", text), ", up ",
 		val("daemon.uptime_seconds", duration), ", reloads: ", val("daemon.reloads.applied"), ", pools: ", derived("pools", doc.pools.length, count)).childNodes]);
 }
@@ -431,13 +436,25 @@ async function get(path, accept = [200], read = "json") {
 	});
 }
 
+// The map is long, and of interest only while shards move; it is another one when its epoch is.
+async function askCluster(stats) {
+	const found = stats.cluster ? await get("/v1/members") : { cluster: null, members: [] };
+
+	if (!found.cluster || shardsMoving(found) === 0)
+		state.map = null;
+	else if (state.map?.epoch !== found.cluster.epoch)
+		state.map = (await get("/v1/map")).map;
+	return { cluster: found.cluster, members: found.members, map: state.map };
+}
+
 async function ask() {
 	const stats = await get("/v1/stats"), now = performance.now();
 	const clients = await get("/v1/clients"), events = await get("/v1/events");
+	const cluster = await askCluster(stats);
 	const metrics = await get("/metrics", [200], "text");
 	const ready = stats.daemon.ready ? null : await get("/readyz", [200, 503]);
 
-	return [{ ...stats, clients: clients.clients, events: events.events, reasons: ready?.reasons, latency: latencyBuckets(metrics) }, now];
+	return [{ ...stats, ...cluster, clients: clients.clients, events: events.events, reasons: ready?.reasons, latency: latencyBuckets(metrics) }, now];
 }
 
 function say(id, words) {
@@ -475,7 +492,7 @@ function lost(error) {
 
 // Without a token, or with a wrong one: nothing that was shown stays.
 function wantToken(words) {
-	state.doc = null;
+	state.doc = state.map = null;
 	state.samples = [];
 	byId("main").replaceChildren();
 	byId("node").textContent = "";

@@ -4,6 +4,9 @@
  *
  * Main thread; changes nothing. Next to read: member.h; control-cluster.c and metrics.def, which show them.
  */
+#include <stdio.h>
+#include <string.h>
+
 #include "clock.h"
 #include "member-internal.h"
 #include "cluster-plan.h"
@@ -54,10 +57,22 @@ void member_get_stats(const struct member *member, struct member_stats *ret_stat
 	*ret_stats = stats;
 }
 
+/* 0: it is not known. With a fixed map there are no leases, and nobody else's is known. */
+static uint64_t boot_id_of(const struct member *member, const char *name)
+{
+	if (strcmp(name, member->self.name) == 0)
+		return member->self.boot_id;
+	for (unsigned int i = 0; i < member->alive_count; i++)
+		if (strcmp(name, member->alive[i].name) == 0)
+			return member->alive[i].boot_id;
+	return 0;
+}
+
 bool member_get_peer(const struct member *member, size_t i, struct member_peer_stats *ret_stats)
 {
 	const struct cluster_map *map = member->map;
 	struct member_peer_stats stats;
+	uint64_t boot_id;
 
 	if (i >= map->member_count)
 		return false;
@@ -70,6 +85,9 @@ bool member_get_peer(const struct member *member, size_t i, struct member_peer_s
 		stats.outgoing += map->owners[map->moves[move].shard] == i;
 		stats.incoming += map->moves[move].to == i;
 	}
+	boot_id = boot_id_of(member, map->members[i].name);
+	if (boot_id != 0)
+		snprintf(stats.boot_id, sizeof(stats.boot_id), "%016llx", (unsigned long long)boot_id);
 	*ret_stats = stats;
 	return true;
 }

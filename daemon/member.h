@@ -96,7 +96,8 @@ void member_get_stats(const struct member *member, struct member_stats *ret_stat
 struct member_peer_stats {
 	const struct cluster_member *member;
 	bool self;
-	uint64_t shards, outgoing, incoming;
+	uint64_t shards, outgoing, incoming; /* owned; by the map's moves */
+	char boot_id[17]; /* of its record, in hexadecimal; "": it is not known */
 };
 
 /* The i-th of the map. False: there are no more. */

@@ -8,8 +8,9 @@ import threading
 
 from httptest import ask, port_of, validate
 
-FILES = ["/", "/dashboard.css", "/dashboard.js", "/dashboard-elements.js", "/dashboard-latency.js", "/dashboard.svg"]
+FILES = ["/", "/dashboard.css", "/dashboard.js", "/dashboard-elements.js", "/dashboard-latency.js", "/dashboard-cluster.js", "/dashboard.svg"]
 DOCUMENTS = ["/v1/stats", "/v1/clients", "/v1/events"]
+CLUSTER = ["/v1/members", "/v1/map"]  # asked for by the page of a member alone
 
 
 class Node(http.server.ThreadingHTTPServer):
@@ -22,9 +23,11 @@ class Node(http.server.ThreadingHTTPServer):
         port = port_of(tarnd)
         self.files = {path: ask(port, path) for path in FILES}
         self.documents = {path: ask(port, path).json for path in DOCUMENTS}
+        self.documents.update({path: ask(port, path).json for path in CLUSTER})
         self.documents["/readyz"] = ask(port, "/readyz").json
         self.documents["/metrics"] = ask(port, "/metrics").text
         self.count, self.under_way, self.most = 0, 0, 0
+        self.asked = set()
         self.lock = threading.Lock()
         self.each = lambda documents, number: None
         change(self.documents)
@@ -48,6 +51,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         node = self.server
         with node.lock:
+            node.asked.add(self.path)
             node.under_way += self.path.startswith("/v1/")
             node.most = max(node.most, node.under_way)
             if self.path == "/v1/stats":
@@ -99,4 +103,33 @@ def client(documents, i, **more):
         "pool": "main", "client_id": i + 1, "slot": i, "transport": "shm", "listener": "local", "pid": 1000 + i, "uid": 0, "gid": 0,
         "name": f"program-{i}", "key_id": None, "read_only": False, "unfenced": False, "connected_ms": 1, "connection": None,
         "reporting": True, "reports": 1, "operations": operations, **more,
+    }  # fmt: skip
+
+
+def member(name, number, **more):
+    return {
+        "name": name, "number": number, "state": "up", "self": number == 1, "weight": 100, "shards": 16, "shards_outgoing": 0, "shards_incoming": 0,
+        "boot_id": f"{number:08x}aabbccdd", "addresses": [{"fabric": "verbs", "address": f"10.0.0.{number}:7470"}], **more,
+    }  # fmt: skip
+
+
+def cluster(documents, members, moves=(), **more):
+    """Makes the node the first of these members, each with 16 of 64 shards; moves: (shard, number of its next owner)."""
+    by_state = {state: sum(m["state"] == state for m in members) for state in ("up", "draining", "down", "left")}
+    about = {
+        "name": "shop", "pool": "main", "mode": "store", "member": members[0]["name"], "number": 1, "state": members[0]["state"], "epoch": 41,
+        "map_since_ms": documents["/v1/stats"]["daemon"]["started_ms"], "age_ns": 812000000, "map_bytes": 4242, "map_changes": 7,
+        "members": by_state, "shards": 64, "shards_owned": 16, "shards_open": 15, "shards_unavailable": {"down": 0, "nobody": 0},
+        "shards_taken": 0, "membership": "etcd", "map_source": "https://10.0.0.9:2379", "lease_held": True, "lease_left_ns": 6400000000,
+        "fenced": 0, "etcd_requests": 321, "etcd_failures": 2, "membership_error": None,
+        "handover": {"phase": "copying", "shards_outgoing": 0, "shards_incoming": 2, "shards_moved": 5, "shards_given_up": 0, "keys_moved": 4321, "bytes_moved": 432100},
+        **more,
+    }  # fmt: skip
+    documents["/v1/stats"]["cluster"] = about
+    documents["/v1/members"].update(cluster=about, members=members)
+    documents["/v1/map"]["map"] = {
+        "format": 1, "cluster": about["name"], "pool": "main", "mode": about["mode"], "seed": "00000000000000a5", "epoch": about["epoch"], "shards": 64,
+        "members": [{name: m[name] for name in ("name", "number", "state", "weight", "addresses")} for m in members],
+        "owners": [[shard // 16 + 1] if shard // 16 < len(members) else [] for shard in range(64)], "since": [1] * 64, "taken": [0] * 64,
+        "moves": [{"shard": shard, "to": to} for shard, to in moves],
     }  # fmt: skip

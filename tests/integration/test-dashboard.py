@@ -4,6 +4,7 @@
 strangers have chosen. Pictures of it are left in the build's tests/integration/dashboard-*.png."""
 
 import copy
+import json
 import os
 import re
 import subprocess
@@ -12,7 +13,7 @@ import time
 
 import tarntest
 from browser import Browser
-from fakenode import DOCUMENTS, FILES, Node, client, device, listener
+from fakenode import CLUSTER, DOCUMENTS, FILES, Node, client, cluster, device, listener, member
 from httptest import ask, port_of
 from tarntest import PATIENCE, Daemon, run
 
@@ -20,7 +21,7 @@ HTTP = "[http]\nlisten = 127.0.0.1:0\n"
 HOSTILE = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>&amp;"
 TOKEN = "0123456789abcdef0123"
 # These change by themselves, up and down.
-RESTLESS = re.compile(r"^(process\..*|daemon\.guests|pools\.\d+\.(keys_counted_ms_ago|sweep\.state)|http\..*)$")
+RESTLESS = re.compile(r"^(process\..*|cluster\.(age|lease_left)_ns|daemon\.guests|pools\.\d+\.(keys_counted_ms_ago|sweep\.state)|http\..*)$")
 
 
 def daemon(more=HTTP, **options):
@@ -95,7 +96,7 @@ def test_files_and_their_heads():
             links = set(re.findall(rb"(?:https?:)?//[a-z0-9.-]+\.[a-z]{2,}[^\s\"'`)]*", answer.body))
             assert links <= {b"http://www.w3.org/2000/svg"}, (path, links)
         types = [ask(port, path).type.split(";")[0] for path in FILES]
-        assert types == ["text/html", "text/css", "text/javascript", "text/javascript", "text/javascript", "image/svg+xml"], types
+        assert types == ["text/html", "text/css", *["text/javascript"] * 4, "image/svg+xml"], types
         for path in ["/index.html", "/dashboard", "/dashboard.js/", "//", "/dashboard.html"]:
             assert ask(port, path).status == 404, path
         assert ask(port, "/", Host="evil.example").status == 421
@@ -110,7 +111,7 @@ def test_files_need_no_token():
         port = port_of(tarnd)
         for path in FILES:
             assert ask(port, path).status == 200, path
-        for path in [*DOCUMENTS, "/v1/pools", "/metrics", "/nothing", "/dashboard.html"]:
+        for path in [*DOCUMENTS, *CLUSTER, "/v1/pools", "/metrics", "/nothing", "/dashboard.html"]:
             assert ask(port, path).status == 401, path
 
 
@@ -137,20 +138,23 @@ def text_says(text, value, at):
 
 
 def documents(port, **headers):
-    """All three as one, as the page has them."""
+    """All of them as one, as the page has them."""
     stats, clients, events = (ask(port, path, **headers).json for path in DOCUMENTS)
+    if stats["cluster"]:
+        answer = ask(port, "/v1/members", **headers).json
+        stats.update(cluster=answer["cluster"], members=answer["members"])
     return {**stats, "clients": clients["clients"], "events": events["events"]}
 
 
-def member(document, path):
+def part(document, path):
     for name in path.split("."):
         document = document[int(name)] if isinstance(document, list) else document[name]
     return document
 
 
-def shown_values(browser):
+def shown_values(browser, least=100):
     values = browser.run("return [...document.querySelectorAll('[data-at]')].map((e) => [e.dataset.at, e.dataset.value, e.textContent])")
-    assert len(values) > 100, len(values)
+    assert len(values) > least, len(values)
     return values
 
 
@@ -158,7 +162,7 @@ def compare(values, before, after):
     """Each value is one of those that the daemon had between two looks, and its text says so."""
     for at, value, text in values:
         try:
-            low, high = member(before, at), member(after, at)
+            low, high = part(before, at), part(after, at)
         except (KeyError, IndexError) as error:
             raise AssertionError(f"{at} is on the page and not in the documents: {error!r}") from None
         if RESTLESS.match(at):
@@ -172,7 +176,7 @@ def compare(values, before, after):
             assert text_says(text, None if value == "null" else value, at), (at, value, text)
 
 
-def looked_at_once(browser, port):
+def looked_at_once(browser, port, least=100):
     """Pauses the page when what it shows agrees with what the daemon has said right before and right after.
     The keeper goes on for a while when the clients are gone, and may change a value there and back in between."""
     end = time.monotonic() + PATIENCE
@@ -185,7 +189,7 @@ def looked_at_once(browser, port):
         pause(browser)
         after = documents(port)
         try:
-            compare(shown_values(browser), before, after)
+            compare(shown_values(browser, least), before, after)
             return
         except AssertionError:
             if time.monotonic() > end:
@@ -513,6 +517,152 @@ def test_crowds_are_bounded():
         quiet(browser)
 
 
+# ---- a cluster ----
+
+
+class Member(Daemon):
+    """The one member of a cluster with a fixed map."""
+
+    def __init__(self):
+        super().__init__(pool="size = 16M\nhugepages = off\n", more=HTTP, fabric="", ready=False)
+        document = {
+            "format": 1, "cluster": "shop", "pool": "main", "mode": "store", "seed": "00000000000000a5", "epoch": 5, "shards": 64,
+            "members": [{"name": "ada", "number": 1, "state": "up", "weight": 100, "addresses": [{"fabric": "shm", "address": self.socket}]}],
+        }  # fmt: skip
+        path = write(self.folder, "map.json", json.dumps(document))
+        with open(self.config, "a") as file:
+            file.write(f"[cluster]\nname = shop\nmember = ada\nmap = {path}\n")
+
+    def start(self):
+        """Its socket takes no client that knows of no cluster: the daemon itself is asked."""
+        with open(self.log_path, "ab") as log:
+            self.process = subprocess.Popen([tarntest.TARND, "-c", self.config], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+        def answers():
+            assert self.process.poll() is None, self.log()
+            return self.tarn("members", check=None).returncode == 0
+
+        until(answers, "tarnd answers")
+
+
+def test_without_a_cluster_there_is_no_such_part():
+    with Browser() as browser, daemon() as tarnd, Node(tarnd) as node:
+        open_page(browser, node.port)
+        polls(browser, 2)
+        assert browser.run("return document.getElementById('cluster') === null")
+        assert not node.asked & set(CLUSTER), node.asked
+        quiet(browser)
+
+
+def test_a_member_shows_its_cluster():
+    with Browser() as browser, Member() as tarnd:
+        tarnd.start()
+        port = port_of(tarnd)
+        open_page(browser, port)
+        browser.until("return document.querySelector(\"[data-at='cluster.shards_open']\").dataset.value === '64'", "its shards are opened")
+        looked_at_once(browser, port, 60)
+        shown = {at: text for at, _, text in shown_values(browser, 60)}
+        for at, text in [("cluster.name", "shop"), ("cluster.epoch", "5"), ("cluster.membership", "static"), ("members.0.name", "ada"),
+                         ("members.0.state", "up"), ("members.0.shards", "64"), ("members.0.addresses.0.address", tarnd.socket)]:  # fmt: skip
+            assert shown[at] == text, (at, shown[at])
+        boot = ask(port, "/v1/members").json["members"][0]["boot_id"]
+        assert re.fullmatch("[0-9a-f]{16}", boot) and of(browser, "members.0.boot")[1] == boot[:8]
+        assert problems(browser) == [] and "none: a fixed map" in text_of(browser, "#cluster")
+        quiet(browser)
+
+
+def cells(browser, name):
+    """A row of the table of members, by the member's name."""
+    return browser.run(
+        "const row = [...document.querySelectorAll('#cluster table.rows tbody tr')].find((r) => r.querySelector('[data-at]').dataset.value === arguments[0]);"
+        "return Object.fromEntries([...row.cells].map((c) => [c.dataset.name, c.textContent]))", name
+    )  # fmt: skip
+
+
+def test_a_cluster_on_the_move():
+    def change(documents):
+        members = [member("ada", 1, shards_incoming=2, shards=16), member("bob", 2, state="draining", shards_outgoing=3),
+                   member("cyd", 3, state="down", boot_id=None), member("dan", 4, shards_incoming=1)]  # fmt: skip
+        cluster(documents, members, [(16, 1), (17, 4), (18, 1)], shards_unavailable={"down": 16, "nobody": 0})
+
+    with Browser() as browser, daemon() as tarnd, Node(tarnd, change) as node:
+        open_page(browser, node.port)
+        polls(browser, 2)
+        # who needs a look is first
+        names = browser.run("return [...document.querySelectorAll('#cluster td.head [data-at$=name]')].map((e) => e.textContent)")
+        assert names == ["bob", "cyd", "ada", "dan"], names
+        assert cells(browser, "bob") == {"member": "bob", "state": "draining", "weight": "100", "shards": "16", "gives": "3", "gets": "0",
+                                         "boot id": "00000002", "addresses": "10.0.0.2:7470", "": ""}  # fmt: skip
+        assert cells(browser, "ada")["member"] == "ada this one" and cells(browser, "ada")["gets"] == "2"
+        assert cells(browser, "cyd")["shards"] == "16 unavailable" and cells(browser, "cyd")["boot id"] == "–"
+        assert of(browser, "cluster.moving")[1] == "3" and of(browser, "cluster.drain_left")[1] == "16"
+        rows = browser.run("return [...document.querySelectorAll('#cluster table:last-of-type tbody tr')].map((r) => [...r.cells].map((c) => c.textContent))")
+        assert rows == [["bob", "ada", "2"], ["bob", "dan", "1"]], rows
+        text = text_of(browser, "#cluster")
+        for words in ["Drained: bob", "812 ms ago", "held, 6 s left", "https://10.0.0.9:2379"]:
+            assert words in text, (words, text)
+        assert problems(browser) == [["bad", "Cluster shop: 16 shards are unavailable, since their owner is down (cyd): their keys can not be reached, and "
+                                      "are not lost. Start it again."]]  # fmt: skip
+        document = {**node.documents["/v1/stats"], "members": node.documents["/v1/members"]["members"]}
+        compare([v for v in shown_values(browser) if v[0].startswith(("cluster", "members"))], document, document)
+        # the map is asked for again when it is another one
+        with node.lock:
+            node.asked.clear()
+        polls(browser, 2)
+        with node.lock:
+            assert "/v1/members" in node.asked and "/v1/map" not in node.asked, node.asked
+            for about in (node.documents["/v1/stats"]["cluster"], node.documents["/v1/members"]["cluster"], node.documents["/v1/map"]["map"]):
+                about["epoch"] = 42
+            del node.documents["/v1/map"]["map"]["moves"][0]
+        browser.until("return document.querySelector(\"[data-of='moves.0']\").dataset.value === '1'", "the new map")
+        # nothing moves any more
+        with node.lock:
+            for row in node.documents["/v1/members"]["members"]:
+                row.update(shards_incoming=0, shards_outgoing=0)
+        browser.until("return document.querySelector(\"[data-of='moves.0']\") === null", "nothing is on the way")
+        assert node.most == 1, "one request at a time"
+        quiet(browser)
+
+
+def test_trouble_of_a_cluster():
+    def change(documents):
+        members = [member("ada", 1), member("eve", 2, state="down", shards=0, boot_id=None)]
+        cluster(documents, members, lease_held=False, lease_left_ns=0, age_ns=None, membership_error="no route", mode="cache",
+                shards_unavailable={"down": 0, "nobody": 1})  # fmt: skip
+
+    with Browser() as browser, daemon() as tarnd, Node(tarnd, change) as node:
+        open_page(browser, node.port)
+        said = problems(browser)
+        assert [level for level, _ in said] == ["bad", "warn", "warn", "warn"], said
+        for (_, text), words in zip(said, ["has lost its lease", "1 shard is nobody's", "without shards: eve", "of etcd was wrong: no route"], strict=True):
+            assert text.startswith("Cluster shop: ") and words in text, (words, text)
+        assert "no lease" in text_of(browser, "#cluster .title") and "never" in text_of(browser, "#cluster")
+        # it has its lease again, and etcd does not answer
+        with node.lock:
+            for path in ("/v1/stats", "/v1/members"):
+                node.documents[path]["cluster"].update(lease_held=True, age_ns=61 * 10**9, membership_error=None, shards_unavailable={"down": 0, "nobody": 0})
+        browser.until("return document.getElementById('problems').textContent.includes('for 1 min 1 s nobody has said')", "the map is old")
+        quiet(browser)
+
+
+def test_many_members_and_hostile_names():
+    def change(documents):
+        cluster(documents, [member(HOSTILE, i + 1) for i in range(300)], [(0, 2)], name=HOSTILE, map_source=HOSTILE)
+        documents["/v1/members"]["members"][1]["shards_incoming"] = 1
+        documents["/v1/members"]["members"][0]["addresses"][0]["address"] = HOSTILE
+
+    with Browser() as browser, daemon() as tarnd, Node(tarnd, change) as node:
+        open_page(browser, node.port)
+        polls(browser, 1)
+        assert browser.run("return document.querySelectorAll('#cluster table.rows tbody tr').length") == 200
+        assert "and 100 more: tarn members" in text_of(browser, "#cluster")
+        for at in ["cluster.name", "cluster.map_source", "members.0.name", "members.0.addresses.0.address"]:
+            assert text_of(browser, f"[data-at='{at}']") == HOSTILE, at
+        assert text_of(browser, "#cluster table:last-of-type td") == HOSTILE
+        assert browser.run("return document.querySelectorAll('main img, main script').length") == 0
+        assert browser.run("return document.title") == f"Tarn 127.0.0.1:{node.port}"
+
+
 # ---- how it looks ----
 
 
@@ -538,6 +688,10 @@ def test_light_dark_and_a_phone():
         operations.update({name: 2**52 for name, value in operations.items() if isinstance(value, int)})
         documents["/v1/clients"]["clients"] = [client(documents, i, name="n" * 63) for i in range(3)]
         documents["/v1/events"]["events"][0].update(text="x" * 150)
+        long = [{"fabric": "verbs", "address": "[fe80:0000:0000:0000:0123:4567:89ab:cdef]:7470"}] * 2
+        members = [member("m" * 63, 1), member("bob", 2, state="draining", addresses=long, shards_outgoing=2), member("cyd", 3, state="down", boot_id=None)]
+        cluster(documents, [*members, member("n" * 63, 4, shards_incoming=2)], [(16, 4), (17, 4)], map_source="https://" + "e" * 100,
+                shards_unavailable={"down": 16, "nobody": 0})  # fmt: skip
 
     with Browser() as browser, daemon() as tarnd, Node(tarnd, change) as node:
         open_page(browser, node.port)
