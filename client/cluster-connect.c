@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "clock.h"
 #include "cluster-wire.h"
@@ -96,30 +95,26 @@ static int open_address(struct source *s, const struct cluster_map *map,
 	return 0;
 }
 
-/* Shared memory first: it is there only on the member's own host. */
 static int open_member(struct cluster_source *base, const struct cluster_map *map,
 		  const struct cluster_member *member, uint64_t timeout_ns,
 		  struct tarn_session **ret_session)
 {
 	struct source *s = (struct source *)base;
+	const struct cluster_address *address;
 	struct tarn_options options;
+	uint32_t at = 0;
 	int ret = err_set(-TARN_EUNREACHABLE, "member %s has no address that leads here",
 			  member->name);
 
 	member_options(s, map->member_count, timeout_ns, &options);
-	for (unsigned shm = 1; shm <= 1; shm--) {
-		for (uint32_t i = 0; i < member->address_count; i++) {
-			const struct cluster_address *address = &member->addresses[i];
-			struct uri uri;
+	while ((address = cluster_address_next(member->addresses, member->address_count, &at))) {
+		struct uri uri;
 
-			if (address->shm != shm || (shm && access(address->text, F_OK) != 0))
-				continue;
-			ret = address_uri(s, map, address, &uri);
-			if (ret == 0)
-				ret = open_address(s, map, member, &uri, &options, ret_session);
-			if (ret == 0)
-				return 0;
-		}
+		ret = address_uri(s, map, address, &uri);
+		if (ret == 0)
+			ret = open_address(s, map, member, &uri, &options, ret_session);
+		if (ret == 0)
+			return 0;
 	}
 	return ret;
 }

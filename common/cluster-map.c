@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "err.h"
 
@@ -34,6 +35,19 @@ int cluster_map_find(const struct cluster_map *map, const char *name)
 		if (strcmp(map->members[i].name, name) == 0)
 			return (int)i;
 	return err_set(-ENOENT, "no member '%s' in the map of cluster '%s'", name, map->cluster);
+}
+
+const struct cluster_address *cluster_address_next(const struct cluster_address *addresses, uint32_t count, uint32_t *at)
+{
+	while (*at < 2 * count) {
+		bool shm = *at < count;
+		const struct cluster_address *address = &addresses[*at % count];
+
+		*at += 1;
+		if (address->shm == shm && (!shm || access(address->text, F_OK) == 0))
+			return address;
+	}
+	return NULL;
 }
 
 int cluster_map_expect(const struct cluster_map *map, const char *cluster)

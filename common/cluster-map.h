@@ -78,6 +78,12 @@ const char *cluster_state_name(enum cluster_state state);
 /* The place in `members` of this name, or -ENOENT with a text. */
 int cluster_map_find(const struct cluster_map *map, const char *name);
 
+/*
+ * A member's addresses in the order in which they are tried: shared memory first, which is left out where its path is
+ * not there, since it is so on the member's own host alone. *at is 0 at the beginning; NULL: there are no more.
+ */
+const struct cluster_address *cluster_address_next(const struct cluster_address *addresses, uint32_t count, uint32_t *at);
+
 /* [a-zA-Z0-9._-]{1,63} */
 bool cluster_name_valid(const char *name);
 

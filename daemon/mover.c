@@ -156,24 +156,19 @@ static int open_address(const struct mover_target *target, const struct cluster_
 	return rc;
 }
 
-/* Shared memory first: it is there only on the member's own host. */
 static int dial(struct mover *m, const struct mover_target *target, uint64_t number)
 {
 	int rc = err_set(-TARN_EUNREACHABLE, "the map has no address of it that leads there");
+	const struct cluster_address *address;
+	uint32_t at = 0;
 
-	for (unsigned int shm = 1; shm <= 1; shm--) {
-		for (uint32_t i = 0; i < target->address_count; i++) {
-			const struct cluster_address *address = &target->addresses[i];
-
-			if (address->shm != shm || (shm && access(address->text, F_OK) != 0))
-				continue;
-			rc = open_address(target, address, &m->session);
-			if (rc == 0) {
-				m->number = number;
-				return 0;
-			}
-			m->session = NULL;
+	while ((address = cluster_address_next(target->addresses, target->address_count, &at))) {
+		rc = open_address(target, address, &m->session);
+		if (rc == 0) {
+			m->number = number;
+			return 0;
 		}
+		m->session = NULL;
 	}
 	return rc;
 }

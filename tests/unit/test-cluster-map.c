@@ -387,6 +387,29 @@ static void test_text(void **state)
 	cluster_map_free(NULL);
 }
 
+/* Shared memory first, as far as it is there; each once. */
+static void test_addresses(void **state)
+{
+	const struct cluster_address addresses[] = {
+		{.text = "10.0.0.1:7471"},
+		{.shm = true, .text = "/nonexistent/tarn.sock"},
+		{.shm = true, .text = "/"},
+		{.text = "10.0.0.2:7471"},
+	};
+	uint32_t at = 0;
+
+	(void)state;
+	assert_ptr_equal(cluster_address_next(addresses, 4, &at), &addresses[2]);
+	assert_ptr_equal(cluster_address_next(addresses, 4, &at), &addresses[0]);
+	assert_ptr_equal(cluster_address_next(addresses, 4, &at), &addresses[3]);
+	assert_null(cluster_address_next(addresses, 4, &at));
+	assert_null(cluster_address_next(addresses, 4, &at));
+	at = 0;
+	assert_null(cluster_address_next(addresses + 1, 1, &at));
+	at = 0;
+	assert_null(cluster_address_next(addresses, 0, &at));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -401,6 +424,7 @@ int main(void)
 		cmocka_unit_test(test_shards),
 		cmocka_unit_test(test_owned),
 		cmocka_unit_test(test_text),
+		cmocka_unit_test(test_addresses),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
