@@ -43,6 +43,14 @@ static bool writable(const struct kv_op *op)
 	return shard_word_writable(op->shard_word, op->since);
 }
 
+/* With FAA an add may come behind the freeze, and behind the copy: what it makes of the counter is not to be seen. */
+static bool counts_late(const struct kv_op *op)
+{
+	return op->kind == KV_GET && shard_word_state(op->shard_word) == SHARD_CLOSING &&
+	       op->found->kind == LAYOUT_KIND_COUNTER &&
+	       op->session->ep->features & FABRIC_COUNTER_FAA;
+}
+
 int kv_shard_look(struct kv_op *op, bool found)
 {
 	op->shard_found = found;
@@ -60,6 +68,8 @@ int kv_shard(struct kv_op *op)
 		return kv_post(op, &r, 1);
 	op->posted = false;
 	if (!readable(op) && !(op->shard_found && MUTATED(MUTATION_FROZWORD)))
+		return kv_shard_unfit(op);
+	if (op->shard_found && counts_late(op) && !MUTATED(MUTATION_COUNTREAD))
 		return kv_shard_unfit(op);
 	op->shard_seen = true;
 	return op->shard_found ? kv_found(op) : kv_absent(op);

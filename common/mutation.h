@@ -103,6 +103,10 @@
 #define MUTATION_NOAGAIN     149 /* what has changed since it was copied is not copied again */
 #define MUTATION_NODEL       150 /* what was deleted since is not deleted at the target */
 #define MUTATION_PLAIN       151 /* copies are committed at once */
+/* ... and these, which are the code's alone, tests/sim/test-handover-pool */
+#define MUTATION_COUNTREAD   152 /* a frozen counter is read while its shard is closing, where adds may come late */
+#define MUTATION_COUNTEARLY  153 /* a counter's value is copied in front of the freeze */
+#define MUTATION_NOTTL       154 /* copies do not expire */
 
 #ifdef TARN_MUTATIONS
 extern int tarn_mutation; /* test-sim.c */

@@ -183,7 +183,8 @@ static int look_once(struct shard_copy *c, uint64_t slot, struct shard_item *ite
 	if (shard_walk_shard(&c->walk, c->reader.blocks, word, &shard) && !c->wanted[shard])
 		return LOOK_NOTHING;
 	/* an add changes its value in place: what it is, is known behind the freeze */
-	if (!c->second && layout_class_is_counter(layout_slot_class(word)))
+	if (!c->second && layout_class_is_counter(layout_slot_class(word)) &&
+	    !MUTATED(MUTATION_COUNTEARLY))
 		return LOOK_NOTHING;
 	entry = shard_list_find(&c->list, word, c->epoch);
 	if (entry)

@@ -11,6 +11,7 @@
 
 #include "blocks.h"
 #include "err.h"
+#include "mutation.h"
 #include "pool.h"
 #include "self.h"
 #include "shard.h"
@@ -100,7 +101,9 @@ static void put_fill(const struct shard_reader *r, struct shard_item *item)
 		.user_flags = block->user_flags,
 		.owner = block->owner,
 		.stamp = block->stamp,
-		.expiry_ms = block->expiry ? remaining_ms(r, item->epoch, block->expiry) : 0,
+		.expiry_ms = block->expiry && !MUTATED(MUTATION_NOTTL)
+				     ? remaining_ms(r, item->epoch, block->expiry)
+				     : 0,
 	};
 }
 

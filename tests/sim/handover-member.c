@@ -108,9 +108,10 @@ uint32_t hw_held(const struct hw_world *w, unsigned member, uint32_t key)
 	return hw_slot_value(w->member[member].slots[key]);
 }
 
-uint32_t hw_truth(const struct hw_world *w, uint32_t key)
+bool hw_arrived(const struct hw_world *w, unsigned owner, uint32_t key, uint32_t *ret_truth)
 {
-	return w->current[key];
+	*ret_truth = w->current[key];
+	return hw_held(w, owner, key) == *ret_truth;
 }
 
 /* ---- the walks ---- */

@@ -149,10 +149,13 @@ static void check_switch(struct hw_world *w, uint32_t shard)
 		hw_vanish(w, shard);
 		return;
 	}
-	for (uint32_t key = shard; key < HW_KEYS; key += HW_PLAY)
-		if (hw_held(w, owner, key) != hw_truth(w, key))
+	for (uint32_t key = shard; key < HW_KEYS; key += HW_PLAY) {
+		uint32_t truth = 0;
+
+		if (!hw_arrived(w, owner, key, &truth))
 			hw_fail(w, "key %u: m%u becomes the owner with value %u, and it is %u", key, owner,
-				hw_held(w, owner, key), hw_truth(w, key));
+				hw_held(w, owner, key), truth);
+	}
 }
 
 /* ---- requests ---- */

@@ -109,6 +109,9 @@ struct hw_record {
 	struct linear_op op;
 	uint32_t key;
 	bool dropped; /* it says nothing */
+	/* of a put, for test-handover-pool */
+	uint32_t bytes, ttl_epochs;
+	uint64_t epochs; /* struct pw_world, epochs_all, as it returned */
 };
 
 enum hw_phase {
@@ -196,9 +199,10 @@ void hw_map_publish(struct hw_world *w);
 int hw_send(struct hw_member *m, const struct handover_write *write);
 /* A slot changes; true: where the key is. */
 bool hw_change(struct hw_world *w, unsigned member, uint32_t key, uint32_t word);
-/* The value of a key at a member, 0: none; and what it is. By handover-member.c, or pool-member.c. */
+/* The value of a key at a member, 0: none. By handover-member.c, or pool-member.c. */
 uint32_t hw_held(const struct hw_world *w, unsigned member, uint32_t key);
-uint32_t hw_truth(const struct hw_world *w, uint32_t key);
+/* At a switch: does the new owner hold of the key what it is, *ret_truth? */
+bool hw_arrived(const struct hw_world *w, unsigned owner, uint32_t key, uint32_t *ret_truth);
 /* Every key of a shard is gone, at this instant. */
 void hw_vanish(struct hw_world *w, uint32_t shard);
 /* A request reaches the keeper, if any does; what others do to the map; what befalls the members. */

@@ -2,7 +2,7 @@
 /*
  * pool-client.c - a client of a cluster with a session at each member: its calls through client/kv*.c
  *
- * What stands here is what a cluster's session does: which member, when to look for a newer map and begin again. Next: pool-member.c.
+ * What stands here is what a cluster's session does: which member, when to look for a newer map and begin again. Next: pool-call.c.
  */
 #include <string.h>
 
@@ -62,6 +62,7 @@ bool pw_client_open(struct pw_client *c)
 	c->keep_ns = 0;
 	c->kept = 0;
 	memset(c->since, 0, sizeof(c->since));
+	memset(c->known, 0, sizeof(c->known));
 	for (unsigned i = 0; i < PW_MEMBERS; i++) {
 		struct sim *sim = pw_sim(&client->world->member[i]);
 		struct session_identity identity = {0};
@@ -112,7 +113,7 @@ static void end(struct hw_client *c, enum linear_outcome outcome, bool dropped)
 	struct hw_world *w = c->world;
 	struct hw_record *r = record_of(c);
 
-	r->op.returned = ++w->clock;
+	pw_call_returns(of(c));
 	r->op.outcome = outcome;
 	r->dropped = dropped;
 	w->acknowledged += !dropped && outcome != LINEAR_MAYBE;
@@ -140,29 +141,10 @@ static void again(struct hw_client *c)
 
 static void begin(struct hw_client *c)
 {
-	static const enum linear_kind kinds[] = {LINEAR_GET, LINEAR_GET, LINEAR_PUT,
-						 LINEAR_PUT, LINEAR_DELETE};
-	struct hw_world *w = c->world;
-	struct hw_record *r = &w->records[w->record_count];
-
-	c->record = w->record_count++;
-	*r = (struct hw_record){.key = (uint32_t)hw_below(w, HW_KEYS)};
-	r->op.kind = kinds[hw_below(w, 5)];
-	r->op.client = c->number;
-	r->op.invoked = ++w->clock;
-	r->op.returned = LINEAR_NEVER;
-	r->op.outcome = LINEAR_MAYBE;
-	if (r->op.kind == LINEAR_PUT)
-		r->op.value = w->record_count;
 	c->calls--;
 	c->phase = HW_BEGIN;
-	c->limit_ns = w->now_ns + HW_LIMIT_NS;
-	w->calls++;
-	hw_trace(w, "c%u begins %s of key %u, record %u", c->number,
-		 r->op.kind == LINEAR_GET   ? "get"
-		 : r->op.kind == LINEAR_PUT ? "put"
-					    : "delete",
-		 r->key, w->record_count);
+	c->limit_ns = c->world->now_ns + HW_LIMIT_NS;
+	pw_call_begin(c);
 }
 
 /* The map as it is known now; which member, and its session. */
@@ -172,9 +154,7 @@ static void start(struct hw_client *client)
 	struct hw_world *w = client->world;
 	const struct hw_map *map = &w->maps[client->map];
 	const struct hw_record *r = record_of(client);
-	const char *key = pw_world(w)->keys[r->key];
 	struct tarn_session *s;
-	uint64_t id = r->op.value;
 
 	client->target = map->owners[r->key % HW_PLAY];
 	s = c->sessions[client->target];
@@ -188,17 +168,7 @@ static void start(struct hw_client *client)
 		for (uint32_t shard = 0; shard < HW_SHARDS; shard++)
 			c->since[i][shard] = map->owners[shard] == i ? map->since[shard] : 0;
 	client->phase = HW_READ;
-	switch (r->op.kind) {
-	case LINEAR_PUT:
-		memcpy(c->value, &id, sizeof(c->value));
-		c->task = kv_put(s->op, key, PW_KEY_BYTES, c->value, sizeof(c->value), NULL);
-		break;
-	case LINEAR_DELETE:
-		c->task = kv_delete(s->op, key, PW_KEY_BYTES);
-		break;
-	default:
-		c->task = kv_get(s->op, key, PW_KEY_BYTES, c->buffer, sizeof(c->buffer), false);
-	}
+	c->task = pw_call_task(client, s);
 	c->task->status = 0;
 }
 
@@ -206,24 +176,24 @@ static void judge(struct hw_client *client, int result)
 {
 	struct pw_client *c = of(client);
 	struct hw_record *r = record_of(client);
-	bool get = r->op.kind == LINEAR_GET;
+	const struct tarn_session *s = c->sessions[client->target];
 
-	hw_trace(client->world, "c%u's call at m%u: %d", client->number, client->target, result);
-	if (result == 0 && get)
-		memcpy(&r->op.value, c->buffer, sizeof(r->op.value));
-	if (result == 0)
-		end(client, LINEAR_OK, false);
-	else if (result == -TARN_ENOTFOUND && r->op.kind != LINEAR_PUT)
-		end(client, LINEAR_ABSENT, false);
-	else if (result == -TARN_EMOVED)
+	switch (pw_call_judge(client, s, result)) {
+	case PW_ANSWERED:
+		end(client, r->op.outcome, false);
+		break;
+	case PW_AGAIN:
 		again(client);
-	else if (result == -TARN_EAMBIGUOUS && !get)
+		break;
+	case PW_MAYBE:
 		end(client, LINEAR_MAYBE, false);
-	else if (result == -TARN_ESESSION || result == -TARN_ETIMEOUT || result == -TARN_EPOOLFULL)
+		/* the daemon may still do what it was asked for */
+		if (r->op.kind == LINEAR_ADD && !s->lost)
+			r->op.returned = LINEAR_NEVER;
+		break;
+	case PW_NOTHING:
 		end(client, LINEAR_MAYBE, true);
-	else
-		hw_fail(client->world, "c%u: a call on key %u returned %d, which it must not",
-			client->number, r->key, result);
+	}
 }
 
 /* Between two calls: pages go back, and counts are raised, which sweeps wait for. */

@@ -72,18 +72,78 @@ static const struct layout_block *block_of(const struct hw_member *m, uint64_t w
 
 uint32_t hw_held(const struct hw_world *w, unsigned member, uint32_t key)
 {
+	const struct layout_block *block;
 	uint64_t word, value;
 
 	if (!pw_slot(w, member, key, &word))
 		return 0;
-	memcpy(&value, layout_block_value(block_of(&w->member[member], word)), sizeof(value));
-	return (uint32_t)value;
+	block = block_of(&w->member[member], word);
+	memcpy(&value, layout_block_value(block), sizeof(value));
+	return block->kind == LAYOUT_KIND_COUNTER ? (uint32_t)value : block->user_flags;
 }
 
-/* At the switch: what the source, which was the owner in the map before, has frozen. */
-uint32_t hw_truth(const struct hw_world *w, uint32_t key)
+static bool expired(const struct hw_member *m, const struct layout_block *block)
 {
-	return hw_held(w, w->maps[w->newest - 1].owners[key % HW_PLAY], key);
+	return block->expiry && sim_epoch(pw_sim(m)) >= block->expiry;
+}
+
+bool pw_last(const struct hw_world *w, unsigned member, uint32_t key, bool *ret_counter, uint64_t *ret_value)
+{
+	const struct layout_block *block;
+	uint64_t word;
+
+	if (!pw_slot(w, member, key, &word))
+		return false;
+	block = block_of(&w->member[member], word);
+	*ret_value = block->user_flags;
+	*ret_counter = block->kind == LAYOUT_KIND_COUNTER;
+	if (*ret_counter)
+		memcpy(ret_value, layout_block_value(block), sizeof(*ret_value));
+	return !expired(&w->member[member], block);
+}
+
+/*
+ * Against what the source, which was the owner in the map before, has frozen. With FAA its counters may be added to behind
+ * that, in calls that say nothing.
+ */
+bool hw_arrived(const struct hw_world *w, unsigned owner, uint32_t key, uint32_t *ret_truth)
+{
+	unsigned source = w->maps[w->newest - 1].owners[key % HW_PLAY];
+	const struct layout_block *here, *there;
+	uint64_t word, copy;
+	bool has;
+
+	*ret_truth = hw_held(w, source, key);
+	has = pw_slot(w, owner, key, &copy) != 0;
+	if (!pw_slot(w, source, key, &word))
+		return !has;
+	here = block_of(&w->member[source], word);
+	there = block_of(&w->member[owner], copy);
+	if (!has)
+		return expired(&w->member[source], here);
+	if (here->kind != there->kind || here->stamp != there->stamp ||
+	    here->value_length != there->value_length || here->owner != there->owner ||
+	    here->user_flags != there->user_flags || !here->expiry != !there->expiry)
+		return false;
+	return (here->kind == LAYOUT_KIND_COUNTER && pw_sim(&w->member[source])->tuning.faa) ||
+	       hw_held(w, owner, key) == *ret_truth;
+}
+
+void pw_epochs(struct pw_world *w)
+{
+	bool all = true;
+
+	for (unsigned i = 0; i < PW_MEMBERS; i++) {
+		uint64_t epoch = sim_epoch(w->pools[i].sim);
+
+		w->epochs_any += epoch - w->epoch_seen[i];
+		w->epoch_seen[i] = epoch;
+		all &= epoch > w->epoch_base[i];
+	}
+	if (!all)
+		return;
+	w->epochs_all++;
+	memcpy(w->epoch_base, w->epoch_seen, sizeof(w->epoch_base));
 }
 
 /* ---- tasks ---- */

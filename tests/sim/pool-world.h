@@ -17,6 +17,7 @@
 #define PW_MEMBERS   2u
 #define PW_KEY_BYTES 8u
 #define PW_MOVER     HW_CLIENTS /* its endpoint */
+#define PW_VALUE_BYTES 300000u  /* the largest value: two blocks and a head */
 
 struct pw_mover {
 	struct tarn_session *session;
@@ -45,7 +46,20 @@ struct pw_client {
 	bool keeps; /* the task is housekeeping, of session `kept` */
 	unsigned kept;
 	uint64_t keep_ns;
-	uint8_t value[8], buffer[64];
+	/* the stamp of what it has seen last of a key, and whose put that was; 0: nothing */
+	uint64_t known_stamp[HW_KEYS];
+	uint32_t known[HW_KEYS];
+	bool exists_only; /* the get under way */
+	int64_t delta;    /* of the add under way */
+	uint8_t value[PW_VALUE_BYTES], buffer[PW_VALUE_BYTES];
+};
+
+/* What a schedule's calls are, besides gets, puts and deletes of small values. */
+struct pw_mix {
+	bool counters; /* keys 0 and 1 are mostly counted with */
+	bool counting; /* nothing else is done */
+	bool conditions, expiry, sizes;
+	bool large; /* values in extents */
 };
 
 struct pw_world {
@@ -53,6 +67,15 @@ struct pw_world {
 	struct pw_pool pools[PW_MEMBERS];
 	struct pw_client clients[HW_CLIENTS];
 	char keys[HW_KEYS][PW_KEY_BYTES + 1];
+	struct pw_mix mix;
+	/*
+	 * Epochs that have come at every member, and at any of them: each member that had a key has seen at least, and
+	 * at most, so many while it had it. Expiry is checked by these.
+	 */
+	uint64_t epochs_all, epochs_any, epoch_seen[PW_MEMBERS], epoch_base[PW_MEMBERS];
+	uint64_t switches; /* before the schedule */
+	/* of all schedules */
+	uint64_t adds, conditional, expiring, larges;
 };
 
 static inline struct pw_world *pw_world(struct hw_world *w)
@@ -67,6 +90,10 @@ static inline struct sim *pw_sim(const struct hw_member *m)
 /* pool-member.c */
 /* The slot of a key at a member, 0: it has none that names it. */
 uint64_t pw_slot(const struct hw_world *w, unsigned member, uint32_t key, uint64_t *ret_word);
+/* The key's last get in the end, without the call: false, it is not there. A counter's number, or whose put it was. */
+bool pw_last(const struct hw_world *w, unsigned member, uint32_t key, bool *ret_counter, uint64_t *ret_value);
+/* Epochs come and are counted. */
+void pw_epochs(struct pw_world *w);
 /* Its daemon starts again, or does one step. */
 void pw_member_begin(struct hw_member *m);
 /* When its mover can go on; SIM_NEVER. */
@@ -79,6 +106,22 @@ void pw_mover_break(struct hw_member *target);
 bool pw_task_step(struct tarn_session *session, struct task *task);
 /* When it can; SIM_NEVER. */
 uint64_t pw_task_next(const struct sim_endpoint *ep, const struct task *task);
+
+/* pool-call.c */
+enum pw_answer {
+	PW_ANSWERED, /* the record has the outcome */
+	PW_AGAIN,
+	PW_MAYBE,
+	PW_NOTHING, /* no effect */
+};
+/* The client's next call is chosen; its task with this session; the end of that; the end of the call. */
+void pw_call_begin(struct hw_client *client);
+struct task *pw_call_task(struct hw_client *client, struct tarn_session *session);
+enum pw_answer pw_call_judge(struct hw_client *client, const struct tarn_session *session,
+			     int result);
+void pw_call_returns(struct pw_client *c);
+/* When the value of a put is gone at the latest: each hand-over rounds up, and begins with a part of an epoch. */
+void pw_call_expires(const struct pw_world *pw, struct hw_record *put);
 
 /* pool-client.c */
 bool pw_client_open(struct pw_client *c);

@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "pool-world.h"
+#include "sim-daemon.h"
 #include "tarn/tarn.h"
 
 #ifdef TARN_MUTATIONS
@@ -51,7 +52,7 @@ static bool find_keys(struct pw_world *w)
 static bool prepare(struct pw_world *w)
 {
 	const struct layout_plan plan = {
-		.pool_bytes = 20u * LAYOUT_PAGE_BYTES,
+		.pool_bytes = 40u * LAYOUT_PAGE_BYTES,
 		.keys = 4,
 		.max_clients = SIM_SLOTS,
 		.groups = 1,
@@ -75,12 +76,41 @@ static bool prepare(struct pw_world *w)
 
 /* ---- a schedule begins ---- */
 
+/* Half of the schedules have plain calls alone, which are quick and have most of what is told apart by mutations. */
+static void choose_mix(struct pw_world *w)
+{
+	struct hw_world *hw = &w->hw;
+
+	w->mix = (struct pw_mix){0};
+	if (hw_chance(hw, 512))
+		return;
+	w->mix = (struct pw_mix){.counters = hw_chance(hw, 512),
+				 .counting = hw_chance(hw, 300),
+				 .conditions = hw_chance(hw, 512),
+				 .expiry = hw_chance(hw, 400),
+				 .sizes = hw_chance(hw, 512),
+				 .large = hw_chance(hw, 100)};
+}
+
+/* Client ids, and so stamps, are another member's never: docs/protocol.md section 11. */
+static void set_ids(struct sim *sim, unsigned member)
+{
+	uint64_t first = (member + 1) * (UINT64_C(1) << 20);
+
+	sim_set_word(sim, offsetof(struct layout_superblock, last_client_id), first);
+	sim->daemon->pool.last_client_id = sim->daemon->pool.reserved_client_id = (uint32_t)first;
+}
+
 static bool begin(struct pw_world *w, uint64_t seed)
 {
 	struct hw_world *hw = &w->hw;
-	bool stoppable;
+	bool stoppable, faa;
 
 	hw_reset(hw, seed);
+	choose_mix(w);
+	w->switches = hw->switches;
+	w->epochs_all = w->epochs_any = 0;
+	faa = hw_chance(hw, w->mix.counting ? 800 : 512);
 	hw->cache = hw->maps[1].map.cache = false;
 	hw->members = hw->maps[1].map.member_count = PW_MEMBERS;
 	for (uint32_t shard = 0; shard < HW_SHARDS; shard++)
@@ -96,6 +126,7 @@ static bool begin(struct pw_world *w, uint64_t seed)
 					    .longest_stall_ns = (2000 + 18000 * hw_below(hw, 2)) * HW_MS,
 					    .stoppable = stoppable,
 					    .shuffle = hw_chance(hw, 512),
+					    .faa = faa,
 					    .reads_late = hw_chance(hw, 256)};
 
 		sim->trace = NULL;
@@ -107,6 +138,8 @@ static bool begin(struct pw_world *w, uint64_t seed)
 		hw->member[i].pool = &w->pools[i];
 		if (!sim_daemon_begin(sim->daemon))
 			return false;
+		set_ids(sim, i);
+		w->epoch_seen[i] = w->epoch_base[i] = sim_epoch(sim);
 		pw_member_begin(&hw->member[i]);
 	}
 	for (unsigned i = 0; i < HW_CLIENTS; i++) {
@@ -240,6 +273,7 @@ static unsigned step(struct pw_world *w, unsigned last)
 	}
 	if (choice.count)
 		act(w, kind, n);
+	pw_epochs(w);
 	hw_keeper_step(hw);
 	for (unsigned i = 0; i < PW_MEMBERS; i++)
 		if (w->pools[i].sim->violation[0])
@@ -295,25 +329,37 @@ static void check_end(struct pw_world *w)
 		}
 }
 
+/* What is there in the end is what one more get would find. */
+static void last_get(struct pw_world *w, uint32_t key, struct linear_op *ret_op)
+{
+	struct hw_world *hw = &w->hw;
+	unsigned owner = hw_newest(hw)->owners[key % HW_PLAY];
+
+	*ret_op = (struct linear_op){.kind = LINEAR_GET,
+				     .client = HW_CLIENTS,
+				     .epoch_invoked = w->epochs_all,
+				     .epoch_returned = w->epochs_any};
+	ret_op->outcome = pw_last(hw, owner, key, &ret_op->counter, &ret_op->value) ? LINEAR_OK
+										    : LINEAR_ABSENT;
+	ret_op->invoked = ++hw->clock;
+	ret_op->returned = ++hw->clock;
+}
+
 static void check_histories(struct bench *b)
 {
 	struct hw_world *w = &b->world.hw;
 
 	for (uint32_t key = 0; key < HW_KEYS && !w->failure[0]; key++) {
 		struct linear_op ops[LINEAR_MAX_OPS];
-		uint32_t held = hw_held(w, hw_newest(w)->owners[key % HW_PLAY], key);
 		unsigned count = 0;
 		uint64_t deepest = 0;
 
 		for (uint32_t i = 0; i < w->record_count && count + 1 < LINEAR_MAX_OPS; i++)
-			if (w->records[i].key == key && !w->records[i].dropped)
+			if (w->records[i].key == key && !w->records[i].dropped) {
+				pw_call_expires(&b->world, &w->records[i]);
 				ops[count++] = w->records[i].op;
-		ops[count] = (struct linear_op){.kind = LINEAR_GET,
-						.client = HW_CLIENTS,
-						.outcome = held ? LINEAR_OK : LINEAR_ABSENT,
-						.value = held};
-		ops[count].invoked = ++w->clock;
-		ops[count++].returned = ++w->clock;
+			}
+		last_get(&b->world, key, &ops[count++]);
 		if (linear_check(b->linear, ops, count, &deepest) == 1)
 			continue;
 		hw_fail(w, "the history of key %u is not linearizable", key);
@@ -389,14 +435,19 @@ static bool run_all(struct bench *b, uint64_t first, uint64_t schedules)
 
 	printf("1..1\n");
 	ok = run_many(b, first, schedules, &seed);
-	if (ok && b->schedules >= 100 && (!w->switches || !w->given_up || !w->starts)) {
+	if (ok && b->schedules >= 100 &&
+	    (!w->switches || !w->given_up || !w->starts || !b->world.adds || !b->world.conditional ||
+	     !b->world.expiring || !b->world.larges)) {
 		ok = false;
 		printf("# something has never happened, see below\n");
 	}
-	printf("%sok 1 - %llu schedules: %llu hand-overs, %llu given up, %llu starts; of %llu calls %llu answered\n",
+	printf("%sok 1 - %llu schedules: %llu hand-overs, %llu given up, %llu starts; of %llu calls %llu "
+	       "answered; %llu adds, %llu conditions, %llu values that expire, %llu in extents\n",
 	       ok ? "" : "not ", (unsigned long long)b->schedules, (unsigned long long)w->switches,
 	       (unsigned long long)w->given_up, (unsigned long long)w->starts,
-	       (unsigned long long)w->calls, (unsigned long long)w->acknowledged);
+	       (unsigned long long)w->calls, (unsigned long long)w->acknowledged,
+	       (unsigned long long)b->world.adds, (unsigned long long)b->world.conditional,
+	       (unsigned long long)b->world.expiring, (unsigned long long)b->world.larges);
 	if (!ok && w->failure[0])
 		printf("# seed %llu: %s\n# again: tests/sim/test-handover-pool --seed %llu --verbose\n",
 		       (unsigned long long)seed, w->failure, (unsigned long long)seed);
@@ -410,6 +461,7 @@ static bool run_mutations(struct bench *b, uint64_t first, uint64_t schedules)
 	static const int numbers[] = {
 		MUTATION_MISSWORD, MUTATION_FROZWORD, MUTATION_INSWORD, MUTATION_NOFREEZE, MUTATION_NOKILL,
 		MUTATION_NOPURGE,  MUTATION_NOAGAIN,  MUTATION_NODEL,   MUTATION_PLAIN,
+		MUTATION_COUNTREAD, MUTATION_COUNTEARLY, MUTATION_NOTTL,
 	};
 	const unsigned count = sizeof(numbers) / sizeof(numbers[0]);
 	bool all = true;
