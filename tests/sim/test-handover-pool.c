@@ -8,28 +8,24 @@
  * Checked: at each switch the target holds what the source has frozen; each key's history over both pools is linearizable; in the end each owner is
  * open, nothing is frozen, and nobody else has a key; and what shadow.c watches in each pool. Prints TAP.
  */
-#include <getopt.h>
 #include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "handover-main.h"
 #include "pool-world.h"
 #include "sim-daemon.h"
 #include "tarn/tarn.h"
-
-#ifdef TARN_MUTATIONS
-int tarn_mutation;
-#endif
 
 #define STEPS     24000u
 #define STEPS_END 400000u
 #define HASH_SEED 0x7461726e5f73696dull
 
 struct bench {
+	struct hw_test test; /* its first member */
 	struct pw_world world;
 	struct linear *linear;
-	uint64_t schedules, crowded;
 };
 
 /* ---- once ---- */
@@ -387,13 +383,13 @@ static void calm_down(struct pw_world *w)
 
 /* ---- schedules ---- */
 
-static bool run_one(struct bench *b, uint64_t seed)
+static bool run_one(struct hw_test *test, uint64_t seed)
 {
+	struct bench *b = (struct bench *)test;
 	struct pw_world *w = &b->world;
 	struct hw_world *hw = &w->hw;
 	unsigned last = 0;
 
-	b->schedules++;
 	if (!begin(w, seed))
 		hw_fail(hw, "no memory for a client");
 	for (unsigned i = 0; i < STEPS && !hw->failure[0]; i++) {
@@ -417,130 +413,60 @@ static bool run_one(struct bench *b, uint64_t seed)
 	return !hw->failure[0];
 }
 
-static bool run_many(struct bench *b, uint64_t first, uint64_t schedules, uint64_t *ret_seed)
+static bool idle(const struct hw_test *test)
 {
-	for (uint64_t i = 0; i < schedules; i++) {
-		*ret_seed = first + i;
-		if (!run_one(b, *ret_seed))
-			return false;
-	}
-	return true;
+	const struct pw_world *pw = &((const struct bench *)test)->world;
+	const struct hw_world *w = test->world;
+
+	return !w->switches || !w->given_up || !w->starts || !pw->adds || !pw->conditional || !pw->expiring ||
+	       !pw->larges;
 }
 
-static bool run_all(struct bench *b, uint64_t first, uint64_t schedules)
+static void print(const struct hw_test *test)
 {
-	const struct hw_world *w = &b->world.hw;
-	uint64_t seed = first;
-	bool ok;
+	const struct pw_world *pw = &((const struct bench *)test)->world;
+	const struct hw_world *w = test->world;
 
-	printf("1..1\n");
-	ok = run_many(b, first, schedules, &seed);
-	if (ok && b->schedules >= 100 &&
-	    (!w->switches || !w->given_up || !w->starts || !b->world.adds || !b->world.conditional ||
-	     !b->world.expiring || !b->world.larges)) {
-		ok = false;
-		printf("# something has never happened, see below\n");
-	}
-	printf("%sok 1 - %llu schedules: %llu hand-overs, %llu given up, %llu starts; of %llu calls %llu "
-	       "answered; %llu adds, %llu conditions, %llu values that expire, %llu in extents\n",
-	       ok ? "" : "not ", (unsigned long long)b->schedules, (unsigned long long)w->switches,
-	       (unsigned long long)w->given_up, (unsigned long long)w->starts,
-	       (unsigned long long)w->calls, (unsigned long long)w->acknowledged,
-	       (unsigned long long)b->world.adds, (unsigned long long)b->world.conditional,
-	       (unsigned long long)b->world.expiring, (unsigned long long)b->world.larges);
-	if (!ok && w->failure[0])
-		printf("# seed %llu: %s\n# again: tests/sim/test-handover-pool --seed %llu --verbose\n",
-		       (unsigned long long)seed, w->failure, (unsigned long long)seed);
-	return ok;
+	printf("%llu hand-overs, %llu given up, %llu starts; of %llu calls %llu answered; %llu adds, %llu "
+	       "conditions, %llu values that expire, %llu in extents",
+	       (unsigned long long)w->switches, (unsigned long long)w->given_up,
+	       (unsigned long long)w->starts, (unsigned long long)w->calls,
+	       (unsigned long long)w->acknowledged, (unsigned long long)pw->adds,
+	       (unsigned long long)pw->conditional, (unsigned long long)pw->expiring,
+	       (unsigned long long)pw->larges);
 }
 
-#ifdef TARN_MUTATIONS
-static bool run_mutations(struct bench *b, uint64_t first, uint64_t schedules)
-{
-	/* WORDEPOCH and INSEARLY need more chance than there is time for here: test-handover has them */
-	static const int numbers[] = {
-		MUTATION_MISSWORD, MUTATION_FROZWORD, MUTATION_INSWORD, MUTATION_NOFREEZE, MUTATION_NOKILL,
-		MUTATION_NOPURGE,  MUTATION_NOAGAIN,  MUTATION_NODEL,   MUTATION_PLAIN,
-		MUTATION_COUNTREAD, MUTATION_COUNTEARLY, MUTATION_NOTTL,
-	};
-	const unsigned count = sizeof(numbers) / sizeof(numbers[0]);
-	bool all = true;
-
-	printf("1..%u\n", count);
-	for (unsigned i = 0; i < count; i++) {
-		uint64_t seed = first;
-		bool missed;
-
-		tarn_mutation = numbers[i];
-		missed = run_many(b, first, schedules, &seed);
-		printf("%sok %u - mutation %d is caught: %llu schedules: %s\n", missed ? "not " : "",
-		       i + 1, numbers[i], (unsigned long long)(seed - first + 1),
-		       missed ? "nothing" : b->world.hw.failure);
-		all &= !missed;
-		fflush(stdout);
-	}
-	return all;
-}
-#endif
-
-static int usage(const char *program)
-{
-	fprintf(stderr,
-		"usage: %s [--schedules N] [--first SEED] [--seed N] [--verbose] [--mutations] "
-		"[--mutation M]\n",
-		program);
-	return 2;
-}
+/* WORDEPOCH and INSEARLY need more chance than there is time for here: test-handover has them */
+static const int mutations[] = {
+	MUTATION_MISSWORD, MUTATION_FROZWORD, MUTATION_INSWORD, MUTATION_NOFREEZE, MUTATION_NOKILL,
+	MUTATION_NOPURGE,  MUTATION_NOAGAIN,  MUTATION_NODEL,   MUTATION_PLAIN,
+	MUTATION_COUNTREAD, MUTATION_COUNTEARLY, MUTATION_NOTTL,
+};
 
 int main(int argc, char **argv)
 {
-	static const struct option options[] = {{"schedules", required_argument, NULL, 'n'},
-						{"first", required_argument, NULL, 'f'},
-						{"seed", required_argument, NULL, 's'},
-						{"verbose", no_argument, NULL, 'v'},
-						{"mutations", no_argument, NULL, 'M'},
-						{"mutation", required_argument, NULL, 'm'},
-						{NULL, 0, NULL, 0}};
-	uint64_t schedules = 200, first = 1;
 	struct bench *b = calloc(1, sizeof(*b));
-	int option, mutation = 0;
-	bool mutations = false, ok;
+	int ret = 1;
 
-	while (b && (option = getopt_long(argc, argv, "", options, NULL)) != -1) {
-		if (option == 'n') {
-			schedules = strtoull(optarg, NULL, 0);
-		} else if (option == 'f') {
-			first = strtoull(optarg, NULL, 0);
-		} else if (option == 's') {
-			first = strtoull(optarg, NULL, 0);
-			schedules = 1;
-		} else if (option == 'v') {
-			b->world.hw.verbose = true;
-		} else if (option == 'm') {
-			mutation = atoi(optarg);
-		} else if (option == 'M') {
-			mutations = true;
-		} else {
-			return usage(argv[0]);
-		}
-	}
 	/* sessions come and go with each schedule: keep their memory */
 	mallopt(M_MMAP_THRESHOLD, 64 << 20);
 	mallopt(M_TRIM_THRESHOLD, 512 << 20);
-	if (optind != argc || !b || !(b->linear = linear_create()) || !prepare(&b->world))
-		return usage(argv[0]);
-#ifdef TARN_MUTATIONS
-	tarn_mutation = mutation;
-	ok = mutations ? run_mutations(b, first, schedules) : run_all(b, first, schedules);
-#else
-	if (mutations || mutation)
-		return usage(argv[0]);
-	ok = run_all(b, first, schedules);
-#endif
-	hw_free(&b->world.hw);
-	for (unsigned i = 0; i < PW_MEMBERS; i++)
-		sim_free(b->world.pools[i].sim);
-	linear_free(b->linear);
+	if (b && (b->linear = linear_create()) && prepare(&b->world)) {
+		b->test = (struct hw_test){.name = "test-handover-pool",
+					   .world = &b->world.hw,
+					   .run = run_one,
+					   .idle = idle,
+					   .print = print,
+					   .mutations = mutations,
+					   .mutation_count = sizeof(mutations) / sizeof(mutations[0])};
+		ret = hw_main(&b->test, 200, argc, argv);
+		hw_free(&b->world.hw);
+	}
+	for (unsigned i = 0; b && i < PW_MEMBERS; i++)
+		if (b->world.pools[i].sim)
+			sim_free(b->world.pools[i].sim);
+	if (b)
+		linear_free(b->linear);
 	free(b);
-	return ok ? 0 : 1;
+	return ret;
 }

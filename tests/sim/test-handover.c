@@ -10,24 +10,20 @@
  * shard was; H3 the history of each key is linearizable over all members (linear.c); H4 when nothing moves any more, each owner
  * is open, its slots can be written, and nobody else has any. Prints TAP.
  */
-#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "handover-world.h"
-
-#ifdef TARN_MUTATIONS
-int tarn_mutation;
-#endif
+#include "handover-main.h"
 
 #define STEPS     6000u   /* of others' wishes and faults */
 #define STEPS_END 200000u /* a schedule that takes more has no end */
 
 struct bench {
+	struct hw_test test; /* its first member */
 	struct hw_world world;
 	struct linear *linear;
-	uint64_t schedules, crowded;
+	uint64_t crowded;
 };
 
 /* ---- who takes the next step ---- */
@@ -221,13 +217,13 @@ static void check_histories(struct bench *b)
 
 /* ---- schedules ---- */
 
-static bool run_one(struct bench *b, uint64_t seed)
+static bool run_one(struct hw_test *test, uint64_t seed)
 {
+	struct bench *b = (struct bench *)test;
 	struct hw_world *w = &b->world;
 	unsigned last = 0;
 
 	hw_reset(w, seed);
-	b->schedules++;
 	for (unsigned i = 0; i < STEPS && !w->failure[0]; i++) {
 		last = step(w, last);
 		if (hw_chance(w, 4))
@@ -248,133 +244,53 @@ static bool run_one(struct bench *b, uint64_t seed)
 	return !w->failure[0];
 }
 
-static bool run_many(struct bench *b, uint64_t first, uint64_t schedules, uint64_t *ret_seed)
+static bool idle(const struct hw_test *test)
 {
-	for (uint64_t i = 0; i < schedules; i++) {
-		*ret_seed = first + i;
-		if (!run_one(b, *ret_seed))
-			return false;
-	}
-	return true;
+	const struct bench *b = (const struct bench *)test;
+	const struct hw_world *w = test->world;
+
+	return !w->switches || !w->given_up || !w->takes || !w->starts || !w->fences ||
+	       b->crowded * 50 > test->schedules;
 }
 
-/* A simulation in which something never happens proves nothing of it. */
-static bool idle(const struct bench *b)
+static void print(const struct hw_test *test)
 {
-	const struct hw_world *w = &b->world;
+	const struct hw_world *w = test->world;
 
-	return b->schedules >= 100 && (!w->switches || !w->given_up || !w->takes || !w->starts ||
-				       !w->fences || b->crowded * 50 > b->schedules);
+	printf("%llu hand-overs, %llu given up, %llu shards taken, %llu starts, %llu leases lost; of %llu "
+	       "calls %llu answered",
+	       (unsigned long long)w->switches, (unsigned long long)w->given_up,
+	       (unsigned long long)w->takes, (unsigned long long)w->starts,
+	       (unsigned long long)w->fences, (unsigned long long)w->calls,
+	       (unsigned long long)w->acknowledged);
 }
 
-static bool run_all(struct bench *b, uint64_t first, uint64_t schedules)
-{
-	const struct hw_world *w = &b->world;
-	uint64_t seed = first;
-	bool ok;
-
-	printf("1..1\n");
-	ok = run_many(b, first, schedules, &seed);
-	if (ok && idle(b)) {
-		ok = false;
-		printf("# something has never happened, see below\n");
-	}
-	printf("%sok 1 - %llu schedules: %llu hand-overs, %llu given up, %llu shards taken, %llu starts, "
-	       "%llu leases lost; of %llu calls %llu answered\n",
-	       ok ? "" : "not ", (unsigned long long)b->schedules, (unsigned long long)w->switches,
-	       (unsigned long long)w->given_up, (unsigned long long)w->takes,
-	       (unsigned long long)w->starts, (unsigned long long)w->fences,
-	       (unsigned long long)w->calls, (unsigned long long)w->acknowledged);
-	if (!ok && w->failure[0])
-		printf("# seed %llu: %s\n# again: tests/sim/test-handover --seed %llu --verbose\n",
-		       (unsigned long long)seed, w->failure, (unsigned long long)seed);
-	return ok;
-}
-
-#ifdef TARN_MUTATIONS
-static bool run_mutations(struct bench *b, uint64_t first, uint64_t schedules)
-{
-	const int numbers[] = {
-		MUTATION_MISSWORD, MUTATION_FROZWORD, MUTATION_WORDEPOCH, MUTATION_INSWORD,
-		MUTATION_INSEARLY, MUTATION_NOFREEZE, MUTATION_NOKILL,    MUTATION_NOPURGE,
-		MUTATION_NOAGAIN,  MUTATION_NODEL,    MUTATION_PLAIN,     MUTATION_NOGONE,
-		MUTATION_REOPEN,   MUTATION_NOBOOT,   MUTATION_NOABORT,   MUTATION_FORGETS,
-		MUTATION_MOVER,    MUTATION_TAKEFIRST, MUTATION_NOWAIT,   MUTATION_READYSINCE,
-		MUTATION_NOBOUND,  MUTATION_ACKFRESH, MUTATION_TAKEBOOT,
-	};
-	const unsigned count = sizeof(numbers) / sizeof(numbers[0]);
-	bool all = true;
-
-	printf("1..%u\n", count);
-	for (unsigned i = 0; i < count; i++) {
-		uint64_t seed = first;
-		bool missed;
-
-		tarn_mutation = numbers[i];
-		missed = run_many(b, first, schedules, &seed);
-		printf("%sok %u - mutation %d is caught: %llu schedules: %s\n", missed ? "not " : "",
-		       i + 1, numbers[i], (unsigned long long)(seed - first + 1),
-		       missed ? "nothing" : b->world.failure);
-		all &= !missed;
-		fflush(stdout);
-	}
-	return all;
-}
-#endif
-
-static int usage(const char *program)
-{
-	fprintf(stderr,
-		"usage: %s [--schedules N] [--first SEED] [--seed N] [--verbose] [--mutations] "
-		"[--mutation M]\n",
-		program);
-	return 2;
-}
+static const int mutations[] = {
+	MUTATION_MISSWORD, MUTATION_FROZWORD, MUTATION_WORDEPOCH, MUTATION_INSWORD,
+	MUTATION_INSEARLY, MUTATION_NOFREEZE, MUTATION_NOKILL,    MUTATION_NOPURGE,
+	MUTATION_NOAGAIN,  MUTATION_NODEL,    MUTATION_PLAIN,     MUTATION_NOGONE,
+	MUTATION_REOPEN,   MUTATION_NOBOOT,   MUTATION_NOABORT,   MUTATION_FORGETS,
+	MUTATION_MOVER,    MUTATION_TAKEFIRST, MUTATION_NOWAIT,   MUTATION_READYSINCE,
+	MUTATION_NOBOUND,  MUTATION_ACKFRESH, MUTATION_TAKEBOOT,
+};
 
 int main(int argc, char **argv)
 {
-	static const struct option options[] = {{"schedules", required_argument, NULL, 'n'},
-						{"first", required_argument, NULL, 'f'},
-						{"seed", required_argument, NULL, 's'},
-						{"verbose", no_argument, NULL, 'v'},
-						{"mutations", no_argument, NULL, 'M'},
-						{"mutation", required_argument, NULL, 'm'},
-						{NULL, 0, NULL, 0}};
-	uint64_t schedules = 300, first = 1;
 	struct bench *b = calloc(1, sizeof(*b));
-	int option, mutation = 0;
-	bool mutations = false, ok;
+	int ret = 1;
 
-	while (b && (option = getopt_long(argc, argv, "", options, NULL)) != -1) {
-		if (option == 'n') {
-			schedules = strtoull(optarg, NULL, 0);
-		} else if (option == 'f') {
-			first = strtoull(optarg, NULL, 0);
-		} else if (option == 's') {
-			first = strtoull(optarg, NULL, 0);
-			schedules = 1;
-		} else if (option == 'v') {
-			b->world.verbose = true;
-		} else if (option == 'm') {
-			mutation = atoi(optarg);
-		} else if (option == 'M') {
-			mutations = true;
-		} else {
-			return usage(argv[0]);
-		}
+	if (b && (b->linear = linear_create())) {
+		b->test = (struct hw_test){.name = "test-handover",
+					   .world = &b->world,
+					   .run = run_one,
+					   .idle = idle,
+					   .print = print,
+					   .mutations = mutations,
+					   .mutation_count = sizeof(mutations) / sizeof(mutations[0])};
+		ret = hw_main(&b->test, 300, argc, argv);
+		hw_free(&b->world);
+		linear_free(b->linear);
 	}
-	if (optind != argc || !b || !(b->linear = linear_create()))
-		return usage(argv[0]);
-#ifdef TARN_MUTATIONS
-	tarn_mutation = mutation;
-	ok = mutations ? run_mutations(b, first, schedules) : run_all(b, first, schedules);
-#else
-	if (mutations || mutation)
-		return usage(argv[0]);
-	ok = run_all(b, first, schedules);
-#endif
-	hw_free(&b->world);
-	linear_free(b->linear);
 	free(b);
-	return ok ? 0 : 1;
+	return ret;
 }
