@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Hosts that do not hear each other, in pairs, in one direction, or one alone; and then do again. A host has a tarnd and an etcd."""
+
+from clustertest import CLIENTS, LONG, Cluster, Load, counted, emptied, rdma_only, wait_until
+
+KEYS = 150  # each call that can not succeed takes its whole time limit
+
+
+def all_right(cluster, load):
+    """Healed: by itself all of it works again, and is right."""
+    cluster.hosts.heal()
+    cluster.settled()
+    wait_until(lambda: load.pass_over("write")["acked"] == KEYS, lambda: f"all keys can be written: {load.said()}", LONG)
+    load.do("check")
+
+
+def test_one_host_alone():
+    """Its etcd has no leader: its tarnd loses its lease and fences itself. The other two go on."""
+    with Cluster(lease="8s") as cluster, Load(cluster.nodes, "limit=100", "sessions=2", "pause=200", keys=KEYS) as load:
+        load.do("fill")
+        there = KEYS - counted(cluster.nodes, KEYS)[0]
+        load.begin("run")
+        for other in ("h2", "h3"):
+            cluster.hosts.cut("h1", other)
+        cluster.is_state("h1", "down")
+        wait_until(lambda: "the lease is lost" in cluster.nodes[0].log(), lambda: f"it fences itself: {cluster.nodes[0].log()}", LONG)
+        load.stop()
+        said = {}
+
+        def settled():
+            said.update(load.pass_over("write"))
+            return said["acked"] == there and said["unavailable"] == KEYS - there
+
+        wait_until(settled, lambda: f"{there} keys can be written, the others are unavailable: {said}\n{load.said()}", LONG)
+        said = load.pass_over("read")
+        assert said["unavailable"] == KEYS - there, (said, load.said())
+        all_right(cluster, load)
+
+
+def test_pairs():
+    """Each pair of hosts, both ways, and one way: the third one is heard by both, so writes go on or go on again."""
+    with Cluster(lease="20s") as cluster, Load(cluster.nodes, "limit=100", "sessions=2", "pause=200", keys=KEYS) as load:
+        load.do("fill")
+        for one, other, one_way in (("h1", "h2", False), ("h2", "h3", False), ("h3", "h1", False), ("h1", "h2", True), ("h3", "h2", True)):
+            load.begin("run")
+            cluster.hosts.cut(one, other, one_way)
+            wait_until(lambda: load.stop() and load.pass_over("write")["acked"] > KEYS / 2, lambda: f"writes go on: {load.said()}", LONG)
+            all_right(cluster, load)
+
+
+@rdma_only
+def test_clients():
+    """Clients do not hear one member: its keys can not be reached until they do, and none is missing."""
+    with Cluster(lease="20s") as cluster, Load(cluster.nodes, "limit=500", "sessions=2", "pause=200", keys=KEYS) as load:
+        load.do("fill")
+        load.begin("run")
+        cluster.hosts.cut("h2", CLIENTS)
+        load.stop()
+        wait_until(lambda: load.pass_over("read")["failures"] > 0, lambda: f"reads fail: {load.said()}", LONG)
+        cluster.hosts.heal()
+        load.do("check")
+        wait_until(lambda: load.pass_over("write")["failures"] == 0, lambda: f"writes go on: {load.said()}", LONG)
+        load.do("check")
+
+
+@rdma_only
+def test_movers():
+    """A drain to members of which one is not heard: it goes on when it is."""
+    with Cluster(lease="20s") as cluster, Load(cluster.nodes, "limit=2000", "sessions=2", "pause=200", keys=KEYS) as load:
+        load.do("fill")
+        counted(cluster.nodes, KEYS)
+        cluster.hosts.cut("h1", "h2")
+        load.begin("run")
+        cluster.nodes[2].do("drain", "h1")
+        wait_until(lambda: cluster.nodes[0].cluster()["shards_owned"] < 1300, lambda: f"some shards have moved: {cluster.nodes[0].log()}", LONG)
+        cluster.hosts.heal()
+        emptied(cluster.nodes[0])
+        load.stop()
+        cluster.settled()
+        load.do("check")

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Hosts that are network namespaces, with one cable each to a router that can drop what goes from one to another. With RDMA each has
+a soft-RoCE device of its own. All of it is inside of the namespaces that check-cluster.py has begun, or of the virtual machine."""
+
+import os
+import subprocess
+import time
+
+CLIENTS = "clients"
+
+
+def ip(*words, namespace=None, check=True):
+    place = ["-n", namespace] if namespace else []
+    result = subprocess.run(["ip", *place, *map(str, words)], capture_output=True, text=True, check=False)
+    assert not check or result.returncode == 0, f"ip {namespace or ''} {words}: {result.stderr}"
+
+
+class Hosts:
+    """Those of the names, and `clients`. Their names are also those of their namespaces."""
+
+    def __init__(self, names, rdma=False):
+        self.numbers = {name: number for number, name in enumerate([*names, CLIENTS], 1)}
+        self.rdma = rdma
+        self.cuts = set()
+        try:
+            ip("netns", "add", "router")
+            ip("link", "set", "lo", "up", namespace="router")
+            self.write("router", "net/ipv4/ip_forward", 1)
+            for name, number in self.numbers.items():
+                self.add(name, number)
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    @staticmethod
+    def write(namespace, path, value):
+        subprocess.run(["ip", "netns", "exec", namespace, "sh", "-c", f"echo {value} >/proc/sys/{path}"], check=True)
+
+    def add(self, name, number):
+        ip("netns", "add", name)
+        ip("link", "add", "eth0", "netns", name, "type", "veth", "peer", "name", name, "netns", "router")
+        ip("link", "set", "lo", "up", namespace=name)
+        ip("addr", "add", f"{self.address(name)}/24", "dev", "eth0", namespace=name)
+        ip("addr", "add", f"10.80.{number}.1/24", "dev", name, namespace="router")
+        ip("link", "set", name, "up", namespace="router")
+        ip("link", "set", "eth0", "up", namespace=name)
+        ip("route", "add", "default", "via", f"10.80.{number}.1", namespace=name)
+        if self.rdma:
+            self.add_device(name)
+
+    def add_device(self, name):
+        """A new device starts out in the first namespace."""
+        device = f"rxe-{name}"
+        subprocess.run(["ip", "netns", "exec", name, "rdma", "link", "add", device, "type", "rxe", "netdev", "eth0"], check=True)
+        subprocess.run(["rdma", "dev", "set", device, "netns", name], check=True)
+        look = f"cd /sys/class/infiniband/{device}/ports/1 && grep -q ACTIVE state && grep -qs ffff: gids/0 gids/1 gids/2 gids/3"
+        for _ in range(100):
+            if subprocess.run(["ip", "netns", "exec", name, "sh", "-c", look], check=False).returncode == 0:
+                return
+            time.sleep(0.05)
+        raise AssertionError(f"{device} did not come up")
+
+    def close(self):
+        for name in self.numbers:
+            if self.rdma:
+                subprocess.run(["ip", "netns", "exec", name, "rdma", "link", "del", f"rxe-{name}"], check=False)
+            ip("netns", "del", name, check=False)
+        ip("netns", "del", "router", check=False)
+
+    def address(self, name):
+        return f"10.80.{self.numbers[name]}.2"
+
+    @staticmethod
+    def prefix(name):
+        """What is written in front of a command that is to run there."""
+        return ("ip", "netns", "exec", name)
+
+    def cut(self, one, other, one_way=False):
+        """From now on nothing of one arrives at the other, without a word; nor, unless one_way, the other way round."""
+        for source, target in ((one, other), (other, one))[: 1 if one_way else 2]:
+            if (source, target) not in self.cuts:
+                self.rule("add", source, target)
+                self.cuts.add((source, target))
+
+    def rule(self, what, source, target):
+        ip("rule", what, "from", self.address(source), "to", self.address(target), "blackhole", namespace="router")
+
+    def heal(self):
+        for source, target in self.cuts:
+            self.rule("del", source, target)
+        self.cuts = set()
+
+
+def in_machine():
+    return "RDMA_VM" in os.environ
