@@ -2,10 +2,10 @@
 """What the groups of check-cluster share: three hosts with a tarnd and an etcd each, and clients that know what they may find."""
 
 import contextlib
-import functools
 import importlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -29,22 +29,12 @@ KEYS = int(os.environ.get("CLUSTER_KEYS", "3000"))
 NAMES = ("h1", "h2", "h3")
 
 
-def rdma_only(test):
-    """Shared memory has no network that could be cut."""
-
-    @functools.wraps(test)
-    def run():
-        if not FABRIC:
-            raise Skip("shared memory has no network that could be cut: `make check-rdma RDMA_GROUPS=cluster` does this")
-        test()
-
-    return run
-
-
 class HostsEtcd(Etcd):
     """One etcd on each host."""
 
     def __init__(self, hosts, names):
+        if not shutil.which("etcd"):
+            raise Skip("etcd is not installed (Debian: etcd-server)")
         self.hosts, self.names = hosts, names
         self.folder = tempfile.mkdtemp(prefix="tarn-test-etcd-", dir="/tmp")
         self.processes = [None] * len(names)
@@ -168,7 +158,8 @@ class Load(etcd_tests.Load):
 
     @staticmethod
     def uri(nodes, more=""):
-        places = ",".join(node.place() for node in nodes)
+        # the comma says that a single one is of a cluster
+        places = ",".join(node.place() for node in nodes) + ("," if len(nodes) == 1 else "")
         return (f"tarn://{places}/main?{more}" if FABRIC else f"tarn:{places}?pool=main&{more}").rstrip("?&")
 
     def said(self):
@@ -196,7 +187,7 @@ class Cluster:
         self.stack = contextlib.ExitStack()
         self.pool, self.options = pool, options
         try:
-            self.hosts = self.stack.enter_context(Hosts([*NAMES, *(name for name in names if name not in NAMES)], bool(FABRIC)))
+            self.hosts = self.stack.enter_context(Hosts([*NAMES, *(name for name in names if name not in NAMES)]))
             self.etcd = self.stack.enter_context(HostsEtcd(self.hosts, NAMES))
             self.nodes = [self.add(name) for name in names if name in NAMES]
             for node in self.nodes:

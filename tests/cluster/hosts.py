@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Hosts that are network namespaces, with one cable each to a router that can drop what goes from one to another. With RDMA each has
-a soft-RoCE device of its own. All of it is inside of the namespaces that check-cluster.py has begun, or of the virtual machine."""
+"""Hosts that are network namespaces, with one cable each to a router that can drop what goes from one to another.
+All of it is inside of the namespaces that check-cluster.py has begun."""
 
-import os
 import subprocess
-import time
 
 CLIENTS = "clients"
 
@@ -18,9 +16,8 @@ def ip(*words, namespace=None, check=True):
 class Hosts:
     """Those of the names, and `clients`. Their names are also those of their namespaces."""
 
-    def __init__(self, names, rdma=False):
+    def __init__(self, names):
         self.numbers = {name: number for number, name in enumerate([*names, CLIENTS], 1)}
-        self.rdma = rdma
         self.cuts = set()
         try:
             ip("netns", "add", "router")
@@ -51,25 +48,9 @@ class Hosts:
         ip("link", "set", name, "up", namespace="router")
         ip("link", "set", "eth0", "up", namespace=name)
         ip("route", "add", "default", "via", f"10.80.{number}.1", namespace=name)
-        if self.rdma:
-            self.add_device(name)
-
-    def add_device(self, name):
-        """A new device starts out in the first namespace."""
-        device = f"rxe-{name}"
-        subprocess.run(["ip", "netns", "exec", name, "rdma", "link", "add", device, "type", "rxe", "netdev", "eth0"], check=True)
-        subprocess.run(["rdma", "dev", "set", device, "netns", name], check=True)
-        look = f"cd /sys/class/infiniband/{device}/ports/1 && grep -q ACTIVE state && grep -qs ffff: gids/0 gids/1 gids/2 gids/3"
-        for _ in range(100):
-            if subprocess.run(["ip", "netns", "exec", name, "sh", "-c", look], check=False).returncode == 0:
-                return
-            time.sleep(0.05)
-        raise AssertionError(f"{device} did not come up")
 
     def close(self):
         for name in self.numbers:
-            if self.rdma:
-                subprocess.run(["ip", "netns", "exec", name, "rdma", "link", "del", f"rxe-{name}"], check=False)
             ip("netns", "del", name, check=False)
         ip("netns", "del", "router", check=False)
 
@@ -95,7 +76,3 @@ class Hosts:
         for source, target in self.cuts:
             self.rule("del", source, target)
         self.cuts = set()
-
-
-def in_machine():
-    return "RDMA_VM" in os.environ

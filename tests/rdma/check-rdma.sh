@@ -36,6 +36,7 @@ machines=(
 	"suite-rxe-nic|400|--mem 3000"
 	"suite-rxe-cpu|400|--mem 3000"
 	"hosts|300|--two-hosts"
+	"cluster|400|--two-hosts --mem 3000"
 	"soak|$((600 + ${SOAK_SECONDS:-60} * 3))|--mem $((3000 + soak_keys / 1000))"
 	"doctor|300|--mem 3000"
 	"environment endpoint|240|"
