@@ -53,6 +53,8 @@ static json_t *describe(const struct tarn_region_info *info, bool with_progress)
 		status |= json_object_set_new(object, "ready_of_bytes",
 					      writer_u64(info->ready_of_bytes));
 	}
+	if (info->member[0] != '\0')
+		status |= json_object_set_new(object, "member", json_string(info->member));
 	status |= json_object_set_new(object, "opens", json_integer(info->opens));
 	status |= json_object_set_new(object, "created_ms", writer_u64(info->created_ms));
 	if (status == 0)

@@ -11,22 +11,26 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "cluster-map.h"
 #include "text.h"
 #include "verbs.h"
 
 int region_check_name(struct cli *cli, const char *name)
 {
-	size_t n = strlen(name);
+	const char *at = strchr(name, '@');
+	size_t n = at ? (size_t)(at - name) : strlen(name);
 
 	if (n >= 1 && n <= TARN_REGION_NAME_MAX &&
-	    strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") == n)
+	    strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") == n &&
+	    (at == NULL || cluster_name_valid(at + 1)))
 		return CLI_OK;
 	if (n > TARN_REGION_NAME_MAX)
 		return cli_fail_usage(cli,
 				      "'%.40s...': the name of a region has up to %u bytes, "
 				      "this one has %zu",
 				      name, TARN_REGION_NAME_MAX, n);
-	return cli_fail_usage(cli, "'%s': the name of a region is 1 to %u of a-z A-Z 0-9 . _ -",
+	return cli_fail_usage(cli, "'%s': the name of a region is 1 to %u of a-z A-Z 0-9 . _ -, with a cluster "
+			      "maybe with @MEMBER behind it",
 			      name, TARN_REGION_NAME_MAX);
 }
 

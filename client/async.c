@@ -83,10 +83,9 @@ int async_begin(struct tarn_session *s, const struct op *asked, const struct tar
 	struct tarn_async known;
 	int ret = check_async(async, &known);
 
-	/* a region of one there is none */
-	if (ret == 0 && s && s->cluster &&
-	    (asked->key || asked->scan || asked->kind == TARN_OP_PING))
-		return cluster_async_begin(s, asked, &known, ret_op);
+	/* an open region's is a member's */
+	if (ret == 0 && s && (s->cluster || s->front))
+		return cluster_async_begin(s->front ? s->front : s, asked, &known, ret_op);
 	if (ret == 0)
 		ret = session_hold(s);
 	if (ret < 0)

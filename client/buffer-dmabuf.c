@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "buffer-internal.h"
+#include "cluster.h"
 #include "err.h"
 
 #ifndef DMA_BUF_MAGIC
@@ -85,7 +86,8 @@ static int enlist(struct tarn_session *s, const struct part *part, struct tarn_b
 	struct tarn_buffer *b;
 	int ret;
 
-	if (part->map_errno && !s->ep->ops->memory_add_dmabuf)
+	if (part->map_errno &&
+	    !(s->cluster ? cluster_buffer_dmabufs(s) : s->ep->ops->memory_add_dmabuf != NULL))
 		return err_set(
 			-EOPNOTSUPP,
 			"the dma-buf can not be mapped (%s), and without an adapter this CPU "
@@ -95,7 +97,7 @@ static int enlist(struct tarn_session *s, const struct part *part, struct tarn_b
 	wanted.dmabuf = fcntl(part->fd, F_DUPFD_CLOEXEC, 0);
 	if (wanted.dmabuf < 0)
 		return err_set(-errno, "fd %d can not be kept: %s", part->fd, strerror(errno));
-	ret = buffer_create(s, &wanted, &b);
+	ret = buffer_create(s, &wanted, true, &b);
 	if (ret < 0) {
 		close(wanted.dmabuf);
 		return ret;
@@ -105,7 +107,7 @@ static int enlist(struct tarn_session *s, const struct part *part, struct tarn_b
 	b->unreachable = part->map_errno != 0;
 	s->unreachable += b->unreachable;
 	*ret_buffer = b;
-	return 0;
+	return buffer_share(b);
 }
 
 TARN_API int tarn_buffer_register_dmabuf(struct tarn_session *session, int fd, uint64_t offset,
@@ -127,12 +129,12 @@ TARN_API int tarn_buffer_register_dmabuf(struct tarn_session *session, int fd, u
 		ret = map(&part);
 	if (ret < 0)
 		return ret;
-	ret = session_enter(session);
+	ret = session->cluster ? cluster_hold(session) : session_enter(session);
 	if (ret == 0) {
 		ret = enlist(session, &part, ret_buffer);
 		if (ret == 0)
 			*ret_memory = (*ret_buffer)->memory;
-		session_leave(session);
+		buffer_leave(session);
 	}
 	if (ret < 0)
 		munmap(part.map, part.mapped);

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "buffer-internal.h"
+#include "cluster.h"
 #include "engine.h"
 #include "err.h"
 #include "handle.h"
@@ -49,7 +50,7 @@ static struct registration *find(struct tarn_session *s, const struct registrati
 	return NULL;
 }
 
-static int registration_get(struct tarn_session *s, const struct registration *wanted,
+static int registration_get(struct tarn_session *s, const struct registration *wanted, bool must,
 			    struct registration **ret_registration)
 {
 	struct registration *r = find(s, wanted);
@@ -63,7 +64,7 @@ static int registration_get(struct tarn_session *s, const struct registration *w
 		r->users = 0;
 		r->live = false;
 		ret = tell(s, r);
-		if (ret < 0) {
+		if (ret < 0 && must) {
 			free(r);
 			return ret;
 		}
@@ -122,7 +123,7 @@ void buffer_free_all(struct tarn_session *s)
 	while ((b = LIST_FIRST(&s->buffers)) != NULL) {
 		LIST_REMOVE(b, link);
 		/* memory of tarn_alloc() was left behind by the fork: something else may be there */
-		if (b->map && !(child && b->registration->dmabuf < 0))
+		if (b->map && !b->of && !(child && b->registration->dmabuf < 0))
 			munmap(b->map, b->mapped);
 		buffer_free(b);
 	}
@@ -166,7 +167,30 @@ int buffer_check_memory(const struct tarn_session *s, const void *memory, size_t
 
 /* ---- the public functions -------------------------------------------------------------------- */
 
-int buffer_create(struct tarn_session *s, const struct registration *wanted,
+int buffer_hold(struct tarn_session *s)
+{
+	return s && s->cluster ? cluster_hold(s) : session_hold(s);
+}
+
+void buffer_leave(struct tarn_session *s)
+{
+	if (s->cluster)
+		cluster_leave(s);
+	else
+		session_leave(s);
+}
+
+void buffer_remove(struct tarn_buffer *b)
+{
+	if (b->session->cluster)
+		cluster_buffer_end(b);
+	registration_put(b->session, b->registration);
+	LIST_REMOVE(b, link);
+	b->session->unreachable -= b->unreachable;
+	buffer_free(b);
+}
+
+int buffer_create(struct tarn_session *s, const struct registration *wanted, bool must,
 		  struct tarn_buffer **ret_buffer)
 {
 	struct tarn_buffer *b = calloc(1, sizeof(*b));
@@ -177,7 +201,7 @@ int buffer_create(struct tarn_session *s, const struct registration *wanted,
 	b->session = s;
 	b->memory = wanted->memory;
 	b->bytes = wanted->bytes;
-	ret = registration_get(s, wanted, &b->registration);
+	ret = registration_get(s, wanted, must, &b->registration);
 	if (ret < 0) {
 		free(b);
 		return ret;
@@ -187,6 +211,15 @@ int buffer_create(struct tarn_session *s, const struct registration *wanted,
 	return 0;
 }
 
+int buffer_share(struct tarn_buffer *b)
+{
+	int ret = b->session->cluster ? cluster_buffer_share(b) : 0;
+
+	if (ret < 0)
+		buffer_remove(b);
+	return ret;
+}
+
 TARN_API int tarn_buffer_register(struct tarn_session *session, void *memory, size_t bytes,
 				  uint32_t flags, struct tarn_buffer **ret_buffer)
 {
@@ -194,6 +227,7 @@ TARN_API int tarn_buffer_register(struct tarn_session *session, void *memory, si
 					    .bytes = bytes,
 					    .writable = !(flags & TARN_BUFFER_SOURCE),
 					    .dmabuf = -1};
+	struct tarn_buffer *b;
 	int ret;
 
 	if (!session || !memory || !ret_buffer)
@@ -204,11 +238,15 @@ TARN_API int tarn_buffer_register(struct tarn_session *session, void *memory, si
 			       bytes, memory);
 	if (flags & ~TARN_BUFFER_SOURCE)
 		return err_set(-EINVAL, "flags is 0x%x: may have TARN_BUFFER_SOURCE alone", flags);
-	ret = session_hold(session);
+	ret = buffer_hold(session);
 	if (ret < 0)
 		return ret;
-	ret = buffer_create(session, &wanted, ret_buffer);
-	session_leave(session);
+	ret = buffer_create(session, &wanted, true, &b);
+	if (ret == 0)
+		ret = buffer_share(b);
+	if (ret == 0)
+		*ret_buffer = b;
+	buffer_leave(session);
 	return ret;
 }
 
@@ -227,28 +265,28 @@ static bool built_upon(const struct tarn_buffer *b)
 static int buffer_end(struct tarn_buffer *b)
 {
 	struct tarn_session *s = b->session;
-	int ret = s ? session_hold(s)
+	uint8_t *map = b->map;
+	size_t mapped = b->mapped;
+	int ret = s ? buffer_hold(s)
 		    : err_set(-EINVAL, "the buffer was deregistered, or its session closed");
 
 	if (ret < 0)
 		return ret;
 	if (b->map && built_upon(b)) {
-		session_leave(s);
+		buffer_leave(s);
 		return err_set(-TARN_EBUSY,
 			       "a part of the memory is registered: deregister it first");
 	}
-	if (s->engine && engine_uses(s->engine, b->memory, b->bytes)) {
-		session_leave(s);
+	if (s->cluster ? cluster_buffer_in_use(b)
+		       : s->engine && engine_uses(s->engine, b->memory, b->bytes)) {
+		buffer_leave(s);
 		return err_set(-TARN_EBUSY, "an asynchronous call that has not been picked up uses "
 					    "the buffer");
 	}
-	registration_put(s, b->registration);
-	LIST_REMOVE(b, link);
-	s->unreachable -= b->unreachable;
-	session_leave(s);
-	if (b->map)
-		munmap(b->map, b->mapped);
-	buffer_free(b);
+	buffer_remove(b);
+	buffer_leave(s);
+	if (map)
+		munmap(map, mapped);
 	return 0;
 }
 
@@ -286,17 +324,18 @@ TARN_API int tarn_alloc(struct tarn_session *session, size_t bytes, void **ret_m
 		return err_set(-EINVAL,
 			       "session and ret_memory must not be NULL, bytes (%zu) at least 1",
 			       bytes);
-	ret = session_hold(session);
+	ret = buffer_hold(session);
 	if (ret < 0)
 		return ret;
 	wanted.memory = map(mapped);
-	ret = wanted.memory ? buffer_create(session, &wanted, &b)
+	ret = wanted.memory ? buffer_create(session, &wanted, true, &b)
 			    : err_set(-ENOMEM, "no memory for a buffer of %zu bytes", bytes);
 	if (ret == 0) {
 		b->map = wanted.memory;
 		b->mapped = mapped;
+		ret = buffer_share(b);
 	}
-	session_leave(session);
+	buffer_leave(session);
 	if (ret < 0) {
 		if (wanted.memory)
 			munmap(wanted.memory, mapped);
@@ -313,13 +352,13 @@ TARN_API int tarn_free(struct tarn_session *session, void *memory)
 
 	if (!memory)
 		return 0;
-	ret = session_hold(session);
+	ret = buffer_hold(session);
 	if (ret < 0)
 		return ret;
 	LIST_FOREACH (b, &session->buffers, link)
 		if (b->map && b->registration->dmabuf < 0 && b->memory == memory)
 			break;
-	session_leave(session);
+	buffer_leave(session);
 	return b ? buffer_end(b)
 		 : err_set(-EINVAL, "%p is not of this session's tarn_alloc()", memory);
 }

@@ -14,6 +14,7 @@
 #include "clock.h"
 #include "cluster-async.h"
 #include "err.h"
+#include "region-control.h"
 #include "scan-internal.h"
 
 #define MAP_NS       20000000u  /* for a question about the map */
@@ -52,12 +53,34 @@ void cluster_async_free(struct cluster *c)
 {
 	if (!c->async)
 		return;
-	for (unsigned i = 0; i < ENGINE_OPS; i++)
-		if (c->async->ops[i].state != CALL_FREE && c->async->ops[i].asked.scan)
-			scan_picked_up(c->async->ops[i].asked.scan);
 	free(c->async->ops);
 	free(c->async);
 	c->async = NULL;
+}
+
+void cluster_async_stop(struct cluster *c)
+{
+	struct tarn_session *m = NULL;
+
+	if (!c->async)
+		return;
+	while ((m = cluster_session_next(c, m)) != NULL) {
+		if (!m->engine)
+			continue;
+		if (m->lost)
+			engine_abandon(m->engine);
+		engine_refuse_all(m->engine, NULL, -TARN_ECANCELED);
+		engine_stop(m->engine);
+	}
+	for (unsigned i = 0; i < ENGINE_OPS; i++)
+		if (c->async->ops[i].state != CALL_FREE)
+			cluster_call_release(&c->async->ops[i]);
+}
+
+/* Of an open region, or of what is with a member and nowhere else. */
+static bool is_bound(const struct cluster_op *call)
+{
+	return call->asked.region || (call->asked.control && !call->asked.control->search.front);
 }
 
 static bool is_write(const struct cluster_op *call)
@@ -79,6 +102,7 @@ static void end(struct cluster_async *a, struct cluster_op *call, int status)
 	call->state = CALL_ENDED;
 	call->completion.status = status;
 	a->in_flight--;
+	a->lasting -= op_lasts(&call->asked);
 	TAILQ_INSERT_TAIL(&a->ended, call, link);
 }
 
@@ -104,6 +128,9 @@ static void call_ended(struct op *op)
 	/* the member's session ended under it */
 	if (completion->status == -TARN_ECANCELED && !call->cancelled)
 		completion->status = -TARN_ESESSION;
+	/* what is of its own is kept until it is picked up here */
+	op->control = NULL;
+	op->sync = NULL;
 	engine_op_free(call->member->engine, op);
 	call->member = NULL;
 	call->op = NULL;
@@ -189,6 +216,43 @@ static bool settle_scan(struct cluster_async *a, struct cluster_op *call)
 	return true;
 }
 
+/* The connection was made again for it, until its time was up. */
+static void settle_bound(struct cluster_async *a, struct cluster_op *call)
+{
+	int status = call->completion.status;
+
+	end(a, call, cluster_passes(status) ? -TARN_EUNAVAILABLE : status);
+}
+
+/* With this member, or that none can be asked. */
+static void settle_search(struct cluster_async *a, struct cluster_op *call, int status)
+{
+	struct region_control *control = call->asked.control;
+	bool aside = err_aside(true);
+	uint64_t now = clock_now_ns(), pause = PAUSE_MIN_NS << (call->tries < 6 ? call->tries : 6);
+	enum cluster_search next = SEARCH_END;
+
+	if (!call->cancelled)
+		next = cluster_region_next(control, &status);
+	else if (control->search.probing || control->call == CONTROL_LIST)
+		status = -TARN_ECANCELED;
+	if (next == SEARCH_END || (next == SEARCH_LATER && now >= call->asked.limit_ns)) {
+		end(a, call, status);
+	} else if (next == SEARCH_ON) {
+		later(a, call, 0);
+	} else {
+		control->search.missing[0] = 0;
+		call->tries++;
+		if (a->session->cluster->map->epoch == control->search.epoch &&
+		    now - a->asked_ns > PAUSE_MIN_NS) {
+			cluster_newer(a->session, now + MAP_NS, false);
+			a->asked_ns = clock_now_ns();
+		}
+		later(a, call, now + (pause < PAUSE_MAX_NS ? pause : PAUSE_MAX_NS));
+	}
+	err_aside(aside);
+}
+
 /* What has come of one is judged. False: it waits for a fresh map. */
 static bool settle(struct cluster_async *a, struct cluster_op *call)
 {
@@ -197,6 +261,13 @@ static bool settle(struct cluster_async *a, struct cluster_op *call)
 
 	if (call->asked.scan)
 		return settle_scan(a, call);
+	if (call->asked.region || call->asked.control) {
+		if (is_bound(call))
+			settle_bound(a, call);
+		else
+			settle_search(a, call, status);
+		return true;
+	}
 	if (call->asked.kind == TARN_OP_PING && !cluster_passes(status)) {
 		end(a, call, status);
 	} else if (cluster_passes(status)) {
@@ -259,6 +330,25 @@ static int find_scan(struct cluster_async *a, struct cluster_op *call, uint64_t 
 	return ret < 0 ? ret : 1;
 }
 
+/* As find_scan(). */
+static int find_region(struct cluster_op *call, uint64_t now, struct tarn_session **ret_member)
+{
+	struct region_control *control = call->asked.control;
+	int ret = 0;
+
+	if (call->asked.region)
+		*ret_member = call->asked.region->session;
+	else if (is_bound(call))
+		*ret_member = control->session;
+	else
+		ret = cluster_region_pick(control, now + OPEN_NS, ret_member);
+	if (ret == 0 && control)
+		control->session = *ret_member;
+	if (ret == 0)
+		ret = engine_create(*ret_member);
+	return ret < 0 ? ret : 1;
+}
+
 /* Whose it is now. A ping is anybody's. As find_scan(). */
 static int find_member(struct cluster_async *a, struct cluster_op *call, uint64_t now,
 		       struct tarn_session **ret_member, struct tarn_scan **ret_scan)
@@ -269,6 +359,8 @@ static int find_member(struct cluster_async *a, struct cluster_op *call, uint64_
 	if (call->asked.scan)
 		return find_scan(a, call, now, ret_member, ret_scan);
 	call->epoch = c->map->epoch;
+	if (call->asked.region || call->asked.control)
+		return find_region(call, now, ret_member);
 	if (call->asked.kind == TARN_OP_PING)
 		call->route.place = (c->asked + call->tries) % c->map->member_count;
 	else
@@ -295,7 +387,11 @@ static void begin(struct cluster_async *a, struct cluster_op *call)
 	if (call->cancelled || now >= call->asked.limit_ns) {
 		int status = call->tries > 0 ? -TARN_EUNAVAILABLE : -TARN_ETIMEOUT;
 
-		end(a, call, call->cancelled ? -TARN_ECANCELED : status);
+		if (call->cancelled)
+			status = call->asked.control ? region_control_refuse(call->asked.control,
+									     -TARN_ECANCELED)
+						     : -TARN_ECANCELED;
+		end(a, call, status);
 		return;
 	}
 	if (is_write(call) && !fresh_now(a)) {
@@ -306,6 +402,10 @@ static void begin(struct cluster_async *a, struct cluster_op *call)
 		return;
 	}
 	ret = find_member(a, call, now, &m, &scan);
+	if (ret < 0 && call->asked.control && !is_bound(call)) {
+		settle_search(a, call, ret);
+		return;
+	}
 	if (ret < 0 && (ret == -TARN_EUNAVAILABLE || cluster_passes(ret)))
 		again(a, call, ret);
 	else if (ret < 0)
@@ -344,6 +444,9 @@ int cluster_async_begin(struct tarn_session *s, const struct op *asked,
 	if (ret < 0)
 		return ret;
 	ret = async_create(s);
+	if (ret == 0)
+		ret = buffer_check(s, asked->buffer ? asked->buffer : asked->value, asked->bytes,
+				   asked->buffer != NULL, false);
 	a = s->cluster->async;
 	call = ret == 0 ? TAILQ_FIRST(&a->free) : NULL;
 	if (ret == 0 && !call)
@@ -351,6 +454,11 @@ int cluster_async_begin(struct tarn_session *s, const struct op *asked,
 			      "%u asynchronous calls are under way or not picked up: "
 			      "tarn_session_poll() picks up those that have ended",
 			      ENGINE_OPS);
+	if (ret == 0 && op_lasts(asked) && a->lasting == ENGINE_WAITS)
+		ret = err_set(-TARN_EBUSY,
+			      "%u calls that wait in a region, or make, find or open one, are under "
+			      "way: as many as there may be",
+			      ENGINE_WAITS);
 	if (ret == 0) {
 		TAILQ_REMOVE(&a->free, call, link);
 		serial = call->serial + 1;
@@ -366,6 +474,7 @@ int cluster_async_begin(struct tarn_session *s, const struct op *asked,
 		if (ret_op)
 			*ret_op = call->completion.op;
 		a->in_flight++;
+		a->lasting += op_lasts(asked);
 		if (call->asked.scan)
 			call->asked.scan->op = &call->asked;
 		begin(a, call);
@@ -381,15 +490,15 @@ static bool turn_members(struct cluster *c)
 {
 	bool moved = false;
 
-	for (uint32_t i = 0; i < c->map->member_count; i++) {
-		struct tarn_session *m = c->nodes[i].session;
+	struct tarn_session *m = NULL;
 
-		if (!m || !m->engine)
+	while ((m = cluster_session_next(c, m)) != NULL) {
+		if (!m->engine)
 			continue;
 		moved |= engine_turn(m->engine);
-		/* what waits for a connection may have another member by now */
+		/* what waits for a connection may have another member by now; what is of an open region has not */
 		if (m->lost && !engine_busy(m->engine) && m->engine->in_flight)
-			engine_refuse_all(m->engine, NULL, -TARN_ESESSION);
+			moved |= engine_refuse_keys(m->engine, -TARN_ESESSION);
 	}
 	return moved;
 }
@@ -440,10 +549,10 @@ static void sleep_until(struct cluster_async *a, uint64_t until_ns)
 	struct engine *one = NULL;
 	unsigned busy = 0;
 
-	for (uint32_t i = 0; i < c->map->member_count; i++) {
-		struct tarn_session *m = c->nodes[i].session;
+	struct tarn_session *m = NULL;
 
-		if (!m || !m->engine || !m->engine->in_flight)
+	while ((m = cluster_session_next(c, m)) != NULL) {
+		if (!m->engine || !m->engine->in_flight)
 			continue;
 		one = m->engine;
 		busy++;
@@ -459,6 +568,25 @@ static void sleep_until(struct cluster_async *a, uint64_t until_ns)
 		clock_sleep_ns(PAUSE_MIN_NS);
 }
 
+/* Members whose regions are waited for. True: one is there again. That there is no connection yet is no failure of the call that waits. */
+static bool connect_again(struct cluster *c, uint64_t until_ns)
+{
+	struct tarn_session *m = NULL;
+	bool aside = err_aside(true), found = false;
+
+	while (!found && (m = cluster_session_next(c, m)) != NULL) {
+		uint64_t now = clock_now_ns();
+
+		if (!m->lost || !m->engine || !m->engine->in_flight || engine_busy(m->engine) ||
+		    now + SESSION_TRY_NS / 4 >= until_ns)
+			continue;
+		found = session_reconnect_try(m, until_ns - now < SESSION_TRY_NS ? until_ns - now
+										 : SESSION_TRY_NS) == 0;
+	}
+	err_aside(aside);
+	return found;
+}
+
 int cluster_wait(struct tarn_session *s, uint32_t timeout_ms)
 {
 	struct cluster_async *a;
@@ -470,7 +598,7 @@ int cluster_wait(struct tarn_session *s, uint32_t timeout_ms)
 	a = s->cluster->async;
 	until = clock_now_ns() + timeout_ms * 1000000ull;
 	while (a && a->in_flight && TAILQ_EMPTY(&a->ended) && clock_now_ns() < until)
-		if (!cluster_async_turn(s->cluster))
+		if (!cluster_async_turn(s->cluster) && !connect_again(s->cluster, until))
 			sleep_until(a, until);
 	if (a && !TAILQ_EMPTY(&a->ended))
 		ret = 1;

@@ -32,8 +32,12 @@ struct cluster_async {
 	struct cluster_op *ops;
 	struct cluster_ops free, waits, arrived, ended;
 	unsigned in_flight; /* that have not ended */
+	unsigned lasting;   /* of those: op_lasts() */
 	uint64_t asked_ns;  /* whether there is a newer map, last */
 };
+
+/* What it has of its own: it has been picked up, or the session ends. */
+void cluster_call_release(struct cluster_op *call);
 
 static inline uint64_t cluster_call_id(const struct cluster_async *a,
 				       const struct cluster_op *call)

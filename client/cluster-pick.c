@@ -5,20 +5,36 @@
  * Runs on the session's owner. Next to read: cluster-async.c.
  */
 #include <stddef.h>
+#include <stdlib.h>
 
 #include "cluster-async.h"
 #include "err.h"
+#include "region-control.h"
 #include "scan-internal.h"
+#include "sync-internal.h"
 
 #define TURNS    4u  /* of one tarn_session_poll(): it shall not take long */
 #define PICK_MAX 64u /* callbacks of one tarn_session_poll() */
+
+void cluster_call_release(struct cluster_op *call)
+{
+	if (call->asked.scan)
+		scan_picked_up(call->asked.scan);
+	if (call->asked.control) {
+		region_control_end(call->asked.control);
+		free(call->asked.control);
+		call->asked.control = NULL;
+	}
+	if (call->asked.sync)
+		sync_picked_up(call->asked.sync);
+	call->asked.sync = NULL;
+}
 
 static void release(struct cluster_async *a, struct cluster_op *call)
 {
 	TAILQ_REMOVE(&a->ended, call, link);
 	call->state = CALL_FREE;
-	if (call->asked.scan)
-		scan_picked_up(call->asked.scan);
+	cluster_call_release(call);
 	TAILQ_INSERT_TAIL(&a->free, call, link);
 }
 

@@ -28,6 +28,8 @@ void cluster_leave(struct tarn_session *s)
 		cluster_look_after(s, &budget_ns);
 		err_set(0, "%s", text);
 	}
+	if (__builtin_expect(s->event_fd >= 0, 0))
+		cluster_watch(s);
 	atomic_store_explicit(&s->owner, SESSION_IDLE, memory_order_release);
 }
 
@@ -47,12 +49,15 @@ void cluster_look_after(struct tarn_session *s, uint64_t *budget_ns)
 {
 	struct cluster *c = s->cluster;
 
-	for (uint32_t i = 0; i < c->map->member_count; i++)
-		if (c->nodes[i].session)
-			housekeeping_visit(c->nodes[i].session, budget_ns);
+	struct tarn_session *m = NULL;
+
+	cluster_prune(c);
+	while ((m = cluster_session_next(c, m)) != NULL)
+		housekeeping_visit(m, budget_ns);
 	cluster_async_turn(c);
 	/* who answers does so at once */
 	ask(s, *budget_ns > SESSION_TRY_NS / 4 ? *budget_ns : SESSION_TRY_NS / 4);
+	cluster_watch(s);
 }
 
 int cluster_process(struct tarn_session *s)
@@ -84,17 +89,15 @@ int cluster_stats(struct tarn_session *s, struct tarn_session_stats *ret_stats)
 {
 	uint64_t *sum = (uint64_t *)ret_stats;
 	struct cluster *c = s->cluster;
+	struct tarn_session *m = NULL;
 	int ret = cluster_hold(s);
 
 	if (ret < 0)
 		return ret;
 	*ret_stats = c->gone;
-	for (uint32_t i = 0; i < c->map->member_count; i++) {
-		const uint64_t *more;
+	while ((m = cluster_session_next(c, m)) != NULL) {
+		const uint64_t *more = (const uint64_t *)&m->stats;
 
-		if (!c->nodes[i].session)
-			continue;
-		more = (const uint64_t *)&c->nodes[i].session->stats;
 		for (size_t n = 1; n < sizeof(*ret_stats) / sizeof(*sum); n++)
 			sum[n] += more[n];
 	}

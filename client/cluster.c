@@ -11,8 +11,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "clock.h"
+#include "engine.h"
 #include "err.h"
 
 #define ASK_MAX_NS   1000000000u /* one question: a member that stands still must not eat the whole limit */
@@ -35,13 +37,48 @@ static void stats_add(struct tarn_session_stats *to, const struct tarn_session_s
 }
 
 /* Hands memory back, if there is a connection. */
+static void session_end(struct cluster *c, struct tarn_session *m)
+{
+	stats_add(&c->gone, &m->stats);
+	cluster_unwatch(c, m);
+	tarn_session_close(m);
+}
+
 static void node_close(struct cluster *c, struct cluster_node *node)
 {
 	if (!node->session)
 		return;
-	stats_add(&c->gone, &node->session->stats);
-	tarn_session_close(node->session);
+	/* what the application has open goes on by itself, as with a single daemon */
+	if (!LIST_EMPTY(&node->session->regions))
+		LIST_INSERT_HEAD(&c->retired, node->session, housekeeping);
+	else
+		session_end(c, node->session);
 	node->session = NULL;
+}
+
+struct tarn_session *cluster_session_next(const struct cluster *c, const struct tarn_session *after)
+{
+	bool found = !after;
+
+	for (uint32_t i = 0; i < c->map->member_count; i++) {
+		if (c->nodes[i].session && found)
+			return c->nodes[i].session;
+		found |= c->nodes[i].session && c->nodes[i].session == after;
+	}
+	return found ? LIST_FIRST(&c->retired) : LIST_NEXT(after, housekeeping);
+}
+
+void cluster_prune(struct cluster *c)
+{
+	struct tarn_session *m, *next;
+
+	for (m = LIST_FIRST(&c->retired); m; m = next) {
+		next = LIST_NEXT(m, housekeeping);
+		if (!LIST_EMPTY(&m->regions) || engine_owes(m->engine))
+			continue;
+		LIST_REMOVE(m, housekeeping);
+		session_end(c, m);
+	}
 }
 
 static void nodes_free(struct cluster *c, struct cluster_node *nodes, uint32_t count)
@@ -122,6 +159,9 @@ static int node_open(struct cluster *c, struct cluster_node *node, uint64_t limi
 	ret = c->source->member(c->source, c->map, member, left_until(limit_ns, OPEN_MAX_NS), &m);
 	if (ret == 0) {
 		node_adopt(c, node, m);
+		ret = cluster_buffer_adopt(m);
+	}
+	if (ret == 0) {
 		ret = node_ask(c, node, limit_ns, &answer);
 	}
 	if (ret == 0)
@@ -450,6 +490,7 @@ int cluster_open(struct cluster_source *source, const struct tarn_options *optio
 	c->bound_ns = bound_ns;
 	c->gone.size = sizeof(c->gone);
 	c->session = s;
+	c->timer = -1;
 	s->cluster = c;
 	ret = first_map(c, limit_ns);
 	if (ret == 0 && !(s->flags & TARN_NO_THREAD))
@@ -467,8 +508,18 @@ void cluster_close(struct tarn_session *s)
 	struct cluster *c = s->cluster;
 	char text[ERR_TEXT_BYTES];
 
+	struct tarn_session *m;
+
 	strcpy(text, err_text());
+	if (c->map)
+		cluster_async_stop(c);
 	nodes_free(c, c->nodes, c->map ? c->map->member_count : 0);
+	while ((m = LIST_FIRST(&c->retired)) != NULL) {
+		LIST_REMOVE(m, housekeeping);
+		session_end(c, m);
+	}
+	if (c->timer >= 0)
+		close(c->timer);
 	cluster_async_free(c);
 	cluster_map_free(c->map);
 	c->source->free(c->source);

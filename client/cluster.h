@@ -64,8 +64,12 @@ struct cluster {
 	uint64_t asked_ns; /* housekeeping's last question, on the session's clock */
 	uint32_t asked;    /* the node that has answered last */
 	char wrong[200];   /* what was not right with a member, of the last round of questions; "": nothing */
+	int timer;         /* in session->event_fd; -1: none */
+	uint64_t timer_ns; /* when it wakes */
 	struct cluster_async *async; /* NULL: there were no asynchronous calls */
 	struct tarn_session_stats gone; /* of sessions with members that are no more */
+	/* with members that the map has no more, or that were not right: the application has regions open there. By `housekeeping` */
+	LIST_HEAD(, tarn_session) retired;
 };
 
 /*
@@ -113,6 +117,10 @@ static inline const struct cluster_member *cluster_member(const struct cluster *
 {
 	return &c->map->members[place];
 }
+/* All sessions with members, one after the other; begin with NULL. NULL: that was the last one. */
+struct tarn_session *cluster_session_next(const struct cluster *c, const struct tarn_session *after);
+/* Ends those that are in no map and of no use any more. */
+void cluster_prune(struct cluster *c);
 /* Is it of use to try again what ended so: the member is not there, or has not the shard? */
 bool cluster_passes(int result);
 
@@ -156,7 +164,8 @@ int cluster_wait(struct tarn_session *session, uint32_t timeout_ms);
 int cluster_cancel(struct tarn_session *session, uint64_t id);
 /* What is under way goes on. True: something has moved. With the session held. */
 bool cluster_async_turn(struct cluster *cluster);
-/* The sessions with members are closed. */
+/* The sessions with members are about to be closed: all calls end. Then they are. */
+void cluster_async_stop(struct cluster *cluster);
 void cluster_async_free(struct cluster *cluster);
 /* cluster-scan.c. Of a walk that has this session, with it held but for cluster_scan_next(). */
 struct cluster_scan;
@@ -182,6 +191,28 @@ const void *cluster_scan_key(const struct tarn_scan *walk, size_t *ret_key_bytes
 			     struct tarn_item *ret_item);
 /* cluster-async.c: the walk is closed before its asynchronous call has been picked up. */
 void cluster_async_scan_closed(struct tarn_scan *walk);
+/* ---- cluster-region.c ---- */
+struct region_control;
+struct tarn_region;
+/* What is asked for, by a name that may say the member; a list. The first: 0, or -EINVAL with a text. */
+int cluster_region_name(struct tarn_session *session, const char *name, struct region_control *control);
+void cluster_region_list(struct tarn_session *session, struct region_control *control);
+/* A blocking call, to its end. What it has left is taken away. */
+int cluster_region_run(struct region_control *control);
+/* The session with the member that is asked next, connected as far as is known. Negative code with a text; -ENOENT: all have been asked. */
+int cluster_region_pick(struct region_control *control, uint64_t limit_ns,
+			struct tarn_session **ret_member);
+/* What the member's answer, or that it can not be asked, means: it is the result, or the next one is to be picked, now or a little later. */
+enum cluster_search { SEARCH_END, SEARCH_ON, SEARCH_LATER };
+enum cluster_search cluster_region_next(struct region_control *control, int *result);
+/* Asynchronous calls that are under way or have not been picked up. */
+bool cluster_region_in_use(const struct tarn_region *region);
+/* cluster-buffer.c: a session that was just made gets what is registered; what its connection does not take is copied. 0 or a code with a text. */
+int cluster_buffer_adopt(struct tarn_session *member);
+/* cluster-watch.c: tarn_session_fd(); whenever nothing is under way; before a session with a member is closed. */
+int cluster_fd(struct tarn_session *session);
+void cluster_watch(struct tarn_session *session);
+void cluster_unwatch(struct cluster *cluster, struct tarn_session *member);
 /* cluster-session.c */
 int cluster_process(struct tarn_session *session);
 int cluster_set_timeout(struct tarn_session *session, uint32_t timeout_ms);

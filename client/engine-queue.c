@@ -187,6 +187,19 @@ void engine_refuse_all(struct engine *e, const void *batch, int status)
 			engine_refuse(e, &e->ops[i], status);
 }
 
+bool engine_refuse_keys(struct engine *e, int status)
+{
+	bool some = false;
+
+	for (unsigned i = 0; i < ENGINE_OPS; i++) {
+		if (!waits(&e->ops[i]) || e->ops[i].region || e->ops[i].control)
+			continue;
+		engine_refuse(e, &e->ops[i], status);
+		some = true;
+	}
+	return some;
+}
+
 static bool overlap(const void *a, size_t a_bytes, const void *b, size_t b_bytes)
 {
 	uintptr_t a_begin = (uintptr_t)a, b_begin = (uintptr_t)b;
@@ -206,18 +219,19 @@ static bool accesses_overlap(const struct op *op, const void *memory, size_t byt
 	       overlap(memory, bytes, op->one.buffer, op->one.bytes);
 }
 
+bool engine_op_uses(const struct op *op, const void *memory, size_t bytes)
+{
+	return overlap(memory, bytes, op->key, op->key_bytes) ||
+	       overlap(memory, bytes, op->buffer, op->buffer ? op->bytes : 0) ||
+	       accesses_overlap(op, memory, bytes) ||
+	       overlap(memory, bytes, op->value, op->value ? op->bytes : 0);
+}
+
 bool engine_uses(const struct engine *e, const void *memory, size_t bytes)
 {
-	for (unsigned i = 0; i < ENGINE_OPS; i++) {
-		const struct op *op = &e->ops[i];
-
-		if (op->state != OP_FREE &&
-		    (overlap(memory, bytes, op->key, op->key_bytes) ||
-		     overlap(memory, bytes, op->buffer, op->buffer ? op->bytes : 0) ||
-		     accesses_overlap(op, memory, bytes) ||
-		     overlap(memory, bytes, op->value, op->value ? op->bytes : 0)))
+	for (unsigned i = 0; i < ENGINE_OPS; i++)
+		if (e->ops[i].state != OP_FREE && engine_op_uses(&e->ops[i], memory, bytes))
 			return true;
-	}
 	return false;
 }
 

@@ -199,7 +199,10 @@ struct op *engine_op_find(struct engine *engine, uint64_t id);
 void engine_refuse(struct engine *engine, struct op *op, int status);
 /* Likewise all that wait and belong to this batch; NULL: all that do. */
 void engine_refuse_all(struct engine *engine, const void *batch, int status);
-/* Does any that has not been picked up get into this memory, or put from it, or has its key there? */
+/* Likewise all that wait and are of no region, nor about one. True: there was one. */
+bool engine_refuse_keys(struct engine *engine, int status);
+/* Does it get into this memory, or put from it, or has its key there? Does any so that has not been picked up? */
+bool engine_op_uses(const struct op *op, const void *memory, size_t bytes);
 bool engine_uses(const struct engine *engine, const void *memory, size_t bytes);
 /* It ends as soon as it can. */
 void engine_cancel(struct engine *engine, struct op *op);

@@ -16,6 +16,7 @@
 #include "auth.h"
 #include "cache.h"
 #include "clock.h"
+#include "cluster.h"
 #include "directory.h"
 #include "engine.h"
 #include "err.h"
@@ -154,8 +155,11 @@ void session_watch(struct tarn_session *s)
 
 TARN_API int tarn_session_fd(struct tarn_session *session)
 {
-	int ret = session_hold(session);
+	int ret;
 
+	if (session && session->cluster)
+		return cluster_fd(session);
+	ret = session_hold(session);
 	if (ret < 0)
 		return ret;
 	if (session->event_fd < 0)
@@ -357,9 +361,14 @@ int session_reconnect(struct tarn_session *s, uint64_t limit_ns)
 
 bool session_again(struct tarn_session *s, int *ret_result)
 {
+	return !s->front && session_retry(s, ret_result);
+}
+
+bool session_retry(struct tarn_session *s, int *ret_result)
+{
 	bool first = s->limit_ns == 0;
 
-	if (*ret_result != -TARN_ESESSION || !s->connector || s->front)
+	if (*ret_result != -TARN_ESESSION || !s->connector)
 		return false;
 	if (first)
 		s->limit_ns = s->work_limit_ns;

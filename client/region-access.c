@@ -93,22 +93,22 @@ static int run_until(struct tarn_region *region, enum region_goal goal, struct t
 	if (ret < 0)
 		return ret;
 	s = region->session;
-	ret = session_enter(s);
+	ret = region_enter(region);
 	if (ret < 0)
 		return ret;
 	do {
 		region_task(&task, region, goal, ops, count);
 		task.not_after_ns = not_after_ns;
 		ret = session_run(s, &task.task);
-	} while (session_again(s, &ret));
-	session_leave(s);
+	} while (session_retry(s, &ret));
+	region_leave(s);
 	return ret;
 }
 
 static int run(struct tarn_region *region, enum region_goal goal, struct tarn_region_op *ops,
 	       size_t count)
 {
-	return run_until(region, goal, ops, count, 0);
+	return region_result(region, run_until(region, goal, ops, count, 0));
 }
 
 TARN_API int tarn_region_read(struct tarn_region *region, uint64_t offset, void *buffer,
@@ -182,23 +182,23 @@ static int wait_slice(struct tarn_region *region, uint64_t *sequence, uint64_t u
 	struct tarn_session *s = region->session;
 	struct region_task task;
 	uint64_t slice_ns;
-	int ret = session_enter(s);
+	int ret = region_enter(region);
 
 	if (ret < 0)
-		return ret;
+		return region_result(region, ret);
 	do {
 		slice_ns = session_now(s) + WAIT_SLICE_NS;
 		region_task(&task, region, REGION_WAIT, NULL, 0);
 		task.sequence = *sequence;
 		task.listen_until_ns = slice_ns < until_ns ? slice_ns : until_ns;
 		ret = session_run(s, &task.task);
-	} while (session_again(s, &ret));
-	session_leave(s);
+	} while (session_retry(s, &ret));
+	region_leave(s);
 	if (ret == 0)
 		*sequence = task.sequence;
 	if (task.quiet)
 		return 0;
-	return ret < 0 ? ret : 1;
+	return ret < 0 ? region_result(region, ret) : 1;
 }
 
 TARN_API int tarn_region_wait(struct tarn_region *region, uint64_t *sequence, uint32_t timeout_ms)

@@ -51,7 +51,7 @@ static int no_memory(struct region_control *c)
 
 /* ---- stat and list --------------------------------------------------------------------------- */
 
-static void info_fill(const char *name, const struct wire_region_reply *reply,
+static void info_fill(const struct region_control *c, const struct wire_region_reply *reply,
 		      struct tarn_region_info *info)
 {
 	*info = (struct tarn_region_info){
@@ -64,11 +64,11 @@ static void info_fill(const char *name, const struct wire_region_reply *reply,
 		.created_ms = reply->created_ms,
 		.opens = reply->number,
 	};
-	memcpy(info->name, name, strlen(name));
+	memcpy(info->name, c->name, sizeof(info->name));
+	memcpy(info->member, c->search.member, sizeof(info->member));
 }
 
-/* As much as the caller's has room for, but its size. */
-static void info_tell(const struct tarn_region_info *from, struct tarn_region_info *to)
+void region_info_tell(const struct tarn_region_info *from, struct tarn_region_info *to)
 {
 	size_t size = to->size < sizeof(*from) ? to->size : sizeof(*from);
 
@@ -101,8 +101,8 @@ static int stat_answered(struct region_control *c, int status,
 		c->id = reply->id;
 		return next(c, CONTROL_DESTROY);
 	}
-	info_fill(c->name, reply, &c->info);
-	info_tell(&c->info, c->ret_info);
+	info_fill(c, reply, &c->info);
+	region_info_tell(&c->info, c->ret_info);
 	if (c->call != CONTROL_LIST)
 		return end(c, 0);
 	*c->ret_cursor = c->number;
@@ -229,7 +229,7 @@ static int look_answered(struct region_control *c, int status,
 {
 	if (status < 0)
 		return no_region(c, status);
-	info_fill(c->name, reply, &c->info);
+	info_fill(c, reply, &c->info);
 	if (c->info.state == TARN_REGION_READY || c->info.state == TARN_REGION_FAILED)
 		return made(c);
 	if (c->info.state == TARN_REGION_DESTROYING)
@@ -311,6 +311,7 @@ static void enter(struct region_control *c)
 		return;
 	region->session = c->session;
 	memcpy(region->name, c->name, sizeof(region->name));
+	memcpy(region->member, c->search.member, sizeof(region->member));
 	region->read_only |= c->session->identity.read_only;
 	LIST_INSERT_HEAD(&c->session->regions, region, link);
 }
@@ -487,6 +488,20 @@ int region_control_refuse(const struct region_control *c, int status)
 	if (c->call == CONTROL_CLOSE)
 		return 0;
 	return status == -TARN_ECANCELED && c->begun ? -TARN_ETIMEOUT : status;
+}
+
+void region_control_reset(struct region_control *c)
+{
+	free(c->attach.pieces);
+	memset(&c->attach, 0, sizeof(c->attach));
+	if (c->region && c->region->space && c->call == CONTROL_OPEN) {
+		LIST_REMOVE(c->region, link);
+		c->region->space = 0;
+		c->region->session = NULL;
+	}
+	c->stage = c->call == CONTROL_DESTROY ? CONTROL_STAT : c->call;
+	c->started = c->asked = c->cut = c->begun = false;
+	c->pause_ns = c->id = c->progress = 0;
 }
 
 void region_control_end(struct region_control *c)

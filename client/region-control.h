@@ -27,6 +27,23 @@ enum control_stage {
 	CONTROL_CLOSE /* the daemon may have opened what is not wanted any more */
 };
 
+/* Of a cluster's session: which member is asked. cluster-region.c */
+struct region_search {
+	struct tarn_session *front; /* NULL: of no cluster, and control->session is asked */
+	char at[TARN_MEMBER_NAME_MAX + 1];      /* the one that is wanted; "": any */
+	char member[TARN_MEMBER_NAME_MAX + 1];  /* that is asked */
+	char missing[TARN_MEMBER_NAME_MAX + 1]; /* one that could not be asked; "": none */
+	uint32_t rank;                          /* of cluster_map_region() */
+	uint64_t epoch;                         /* of the map when rank 0 was asked */
+	unsigned tries;
+	bool probing;    /* before a CREATE: is there one with another member? */
+	uint64_t cursor; /* LIST: told up to this one; what is found behind it */
+	struct tarn_region_info found, best;
+	/* LIST: the caller's */
+	uint64_t *tell_cursor;
+	struct tarn_region_info *tell_info;
+};
+
 struct region_control {
 	struct region_task attach; /* first: this one's task, message and answer are its */
 	struct tarn_session *session;
@@ -56,6 +73,7 @@ struct region_control {
 	struct tarn_region_info info;
 	int result; /* CLOSE: what the call ends with */
 	char text[ERR_TEXT_BYTES];
+	struct region_search search;
 };
 
 /* Prepares its task, also to go on on another connection or after a pause. The limit is the session's, the first time. */
@@ -64,6 +82,10 @@ struct task *region_control_task(struct region_control *control);
 void region_control_cut(struct region_control *control);
 /* It does not get a turn any more, with this status: returns the one that says what has become of it. */
 int region_control_refuse(const struct region_control *control, int status);
+/* To be begun anew, with another session; what it has left with the last one is taken away, but for the caller's region. */
+void region_control_reset(struct region_control *control);
+/* As much as the caller's has room for, but its size. */
+void region_info_tell(const struct tarn_region_info *from, struct tarn_region_info *to);
 /* What it has left, but for the struct itself. With the session held. */
 void region_control_end(struct region_control *control);
 

@@ -17,6 +17,7 @@ struct tarn_region {
 	LIST_ENTRY(tarn_region) link; /* of the session */
 	struct tarn_session *session;
 	char name[WIRE_REGION_NAME_BYTES];
+	char member[TARN_MEMBER_NAME_MAX + 1]; /* of a cluster: with whom it is */
 	uint64_t id; /* 0: not attached yet */
 	uint64_t bytes;
 	bool read_only;
@@ -83,6 +84,18 @@ static inline bool region_attached(const struct tarn_region *region)
 {
 	return region->attached && region->connection == region->session->stats.reconnects;
 }
+
+/*
+ * Enters and leaves a call on an open region: as session_enter(), session_hold() and session_leave() of its session, and of the cluster's
+ * before, if it is a member's.
+ */
+int region_enter(const struct tarn_region *region);
+int region_hold(const struct tarn_region *region);
+void region_leave(struct tarn_session *session);
+/* What a call has ended with, before it is left: that a member is not there is said of it. Else `ret`, with its text. */
+int region_result(const struct tarn_region *region, int ret);
+/* The time limit of calls of the application's session, in ms. */
+uint32_t region_timeout_ms(const struct tarn_region *region);
 
 /* 0, or -EINVAL, -TARN_EREADONLY with a text. */
 int region_check(const struct tarn_region *region, const struct tarn_region_op *ops, size_t count);

@@ -11,6 +11,7 @@
 
 #include "arguments.h"
 #include "clock.h"
+#include "cluster.h"
 #include "engine.h"
 #include "err.h"
 #include "handle.h"
@@ -54,6 +55,8 @@ static int run(struct region_control *c)
 	int ret;
 
 	c->blocking = c->patient = true;
+	if (c->search.front)
+		return cluster_region_run(c);
 	for (;;) {
 		ret = session_enter(s);
 		if (ret < 0)
@@ -107,12 +110,13 @@ static int named(struct tarn_session *s, const char *name, enum control_stage ca
 
 	if (!s || !name)
 		return err_set(-EINVAL, "session and name must not be NULL");
-	code = wire_region_name_check(name);
-	if (code < 0)
-		return code;
 	*ret = (struct region_control){.session = s, .call = call, .stage = call};
-	memcpy(ret->name, name, strlen(name));
-	return 0;
+	if (s->cluster)
+		return cluster_region_name(s, name, ret);
+	code = wire_region_name_check(name);
+	if (code == 0)
+		memcpy(ret->name, name, strlen(name));
+	return code;
 }
 
 static int info_check(const struct tarn_region_info *info)
@@ -152,6 +156,8 @@ static int list_ask(struct tarn_session *s, uint64_t *cursor, struct tarn_region
 				       .number = *cursor,
 				       .ret_cursor = cursor,
 				       .ret_info = info};
+	if (s->cluster)
+		cluster_region_list(s, ret);
 	return 0;
 }
 
@@ -334,6 +340,8 @@ static bool in_use(const struct tarn_region *region)
 {
 	const struct engine *e = region->session->engine;
 
+	if (region->session->front)
+		return cluster_region_in_use(region);
 	for (unsigned i = 0; e && i < ENGINE_OPS; i++)
 		if (e->ops[i].state != OP_FREE && e->ops[i].region == region)
 			return true;
@@ -362,12 +370,12 @@ TARN_API int tarn_region_close(struct tarn_region *region)
 	if (region->closed)
 		return err_set(-EINVAL, "the region was closed before");
 	s = region->session;
-	ret = session_hold(s);
+	ret = region_hold(region);
 	if (ret < 0)
 		return ret;
 	ret = close_check(region);
 	if (ret < 0) {
-		session_leave(s);
+		region_leave(s);
 		return ret;
 	}
 	request.handle = region->space;
@@ -379,7 +387,7 @@ TARN_API int tarn_region_close(struct tarn_region *region)
 	LIST_REMOVE(region, link);
 	region->closed = true;
 	handle_free(region);
-	session_leave(s);
+	region_leave(s);
 	return 0;
 }
 
@@ -394,11 +402,11 @@ TARN_API int tarn_region_close_async(struct tarn_region *region, const struct ta
 		return err_set(-EINVAL, region ? "the region was closed before"
 					       : "region must not be NULL");
 	s = region->session;
-	ret = session_hold(s);
+	ret = region_hold(region);
 	if (ret < 0)
 		return ret;
 	ret = close_check(region);
-	session_leave(s);
+	region_leave(s);
 	if (ret < 0)
 		return ret;
 	op.control = malloc(sizeof(*op.control));

@@ -179,9 +179,7 @@ unsigned session_fork_generation(void)
 int session_hold(struct tarn_session *s)
 {
 	if (__builtin_expect(s && s->cluster, 0))
-		return err_set(-EOPNOTSUPP,
-			       "this version can not do that with a session of a cluster: it has get, exists, put, "
-			       "delete, add, their batches and asynchronous twins, and walks");
+		return err_set(-EOPNOTSUPP, "that is not for a session of a cluster");
 	return session_hold_front(s);
 }
 

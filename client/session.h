@@ -291,6 +291,8 @@ int session_reconnect(struct tarn_session *session, uint64_t limit_ns);
  * and the session is connected again: begin again. Else *ret_result is the call's result.
  */
 bool session_again(struct tarn_session *session, int *ret_result);
+/* The same for what is with this member of a cluster and nowhere else. */
+bool session_retry(struct tarn_session *session, int *ret_result);
 /*
  * For housekeeping: one short try (up to `timeout_ns`), if it is time for one. 0: connected; else a
  * negative code with a text.

@@ -176,7 +176,7 @@ static uint32_t timeout_ms(const struct sync_call *call, const struct tarn_async
 {
 	if (async && async->size >= 2 * sizeof(uint32_t) && async->timeout_ms)
 		return async->timeout_ms;
-	return call && call->region ? (uint32_t)(call->region->session->timeout_ns / 1000000) : 0;
+	return call && call->region ? region_timeout_ms(call->region) : 0;
 }
 
 /* The call has begun (`ret` 0), or was refused. */

@@ -15,6 +15,7 @@
 #include "clock.h"
 #include "err.h"
 #include "mutation.h"
+#include "region-task.h"
 #include "sync-internal.h"
 
 #define PAUSE_FIRST_NS 4000u
@@ -63,11 +64,13 @@ static int perform(struct sync_call *call)
 
 int sync_run(struct sync_call *call)
 {
+	const struct tarn_region *region = call->region;
+
 	while (call->want != SYNC_ENDED) {
 		call->status = perform(call);
 		call->want = call->next(call);
 	}
-	return call->status;
+	return region_result(region, call->status);
 }
 
 int sync_abort(struct sync_call *call, int status)
@@ -130,7 +133,8 @@ static enum sync_want slept(struct sync_call *call)
 
 	call->armed = false;
 	/* no connection for so long: the next try waits for it, as long as calls of the session do */
-	if (ret < 0 && ret != -TARN_ESESSION && ret != -TARN_ETIMEOUT && ret != -TARN_EBUSY)
+	if (ret < 0 && ret != -TARN_ESESSION && ret != -TARN_ETIMEOUT && ret != -TARN_EBUSY &&
+	    ret != -TARN_EUNAVAILABLE)
 		return sync_end(call, ret);
 	return call->again(call);
 }

@@ -84,6 +84,12 @@ int cluster_map_find(const struct cluster_map *map, const char *name);
  */
 const struct cluster_address *cluster_address_next(const struct cluster_address *addresses, uint32_t count, uint32_t *at);
 
+/*
+ * The place of the member that is the rank-th (from 0) to be asked for the region of this name, when nothing says with which member it is.
+ * Rank 0 is where it is made. CLUSTER_NOBODY: there are not so many. cluster-place.c.
+ */
+uint16_t cluster_map_region(const struct cluster_map *map, const char *name, uint32_t rank);
+
 /* [a-zA-Z0-9._-]{1,63} */
 bool cluster_name_valid(const char *name);
 

@@ -7,6 +7,7 @@
  * wins. In integers, for all machines must come to the same. Any thread. Next to read: cluster-map.c.
  */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -58,6 +59,56 @@ static uint64_t draw(const struct cluster_map *map, const struct cluster_member 
 	memcpy(bytes + sizeof(shard), member->name, length);
 	return minus_log2(XXH3_64bits_withSeed(bytes, sizeof(shard) + length, map->seed));
 }
+
+/* ---- regions --------------------------------------------------------------------------------- */
+
+/* NAME@MEMBER is hashed: no name has an '@'. */
+static uint64_t draw_region(const struct cluster_map *map, const struct cluster_member *member,
+			    const char *name)
+{
+	char text[2 * CLUSTER_NAME_MAX + 64];
+	int length = snprintf(text, sizeof(text), "%s@%s", name, member->name);
+	size_t bytes = (size_t)length < sizeof(text) ? (size_t)length : sizeof(text) - 1;
+
+	return minus_log2(XXH3_64bits_withSeed(text, bytes, map->seed));
+}
+
+/* Those that take nothing new come last. */
+static bool takes(const struct cluster_member *member)
+{
+	return member->weight > 0 && member->state != CLUSTER_DRAINING;
+}
+
+/* Is `a` to be asked before `b`? */
+static bool before(const struct cluster_map *map, const char *name, const struct cluster_member *a,
+		   const struct cluster_member *b)
+{
+	uint64_t left, right;
+
+	if (takes(a) != takes(b))
+		return takes(a);
+	left = draw_region(map, a, name) * (b->weight ? b->weight : 1);
+	right = draw_region(map, b, name) * (a->weight ? a->weight : 1);
+	return left != right ? left < right : a->number < b->number;
+}
+
+uint16_t cluster_map_region(const struct cluster_map *map, const char *name, uint32_t rank)
+{
+	for (uint16_t i = 0; i < map->member_count; i++) {
+		uint32_t ahead = 0;
+
+		if (map->members[i].state == CLUSTER_LEFT)
+			continue;
+		for (uint16_t j = 0; j < map->member_count && ahead <= rank; j++)
+			ahead += j != i && map->members[j].state != CLUSTER_LEFT &&
+				 before(map, name, &map->members[j], &map->members[i]);
+		if (ahead == rank)
+			return i;
+	}
+	return CLUSTER_NOBODY;
+}
+
+/* ---- shards ---------------------------------------------------------------------------------- */
 
 /* room: of each member, 0 for those that get nothing. Returns a place in `members`. */
 static uint16_t best(const struct cluster_map *map, const uint32_t *room, uint32_t shard)

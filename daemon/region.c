@@ -300,7 +300,9 @@ static int bytes_round(uint64_t bytes, uint64_t *ret_bytes)
 
 int region_create(struct regions *regions, const char *name, uint64_t bytes)
 {
-	uint64_t rounded, now = clock_wall_ms() << REGION_ID_CLOCK_BITS;
+	/* with the member's number: no two of a cluster's have one id */
+	uint64_t rounded, now = clock_wall_ms() << REGION_ID_CLOCK_BITS |
+				(uint64_t)regions->pool->published.number << REGION_ID_MEMBER_SHIFT;
 	struct region *region;
 	int rc = bytes_round(bytes, &rounded);
 

@@ -28,6 +28,7 @@ struct rpc_client;
 
 #define REGIONS_MAX          4096u /* of a pool */
 #define REGION_ROUND_BYTES   4096u
+#define REGION_ID_MEMBER_SHIFT 10 /* below it: those of one millisecond */
 #define REGION_ID_CLOCK_BITS 20 /* an id is not less than the clock's milliseconds, shifted by so many bits */
 
 /* A region's memory on one device. */

@@ -17,7 +17,6 @@
 #include "cluster.h"
 #include "fixture.h"
 #include "shard.h"
-#include "tarn/region.h"
 
 #define MIB     (1ull << 20)
 #define SHARDS  64u
@@ -1639,26 +1638,6 @@ static void test_walk_async_ends(void **state)
 
 /* ---- the rest -------------------------------------------------------------------------------- */
 
-static void test_not_yet(void **state)
-{
-	struct tarn_region_info info = {.size = sizeof(info)};
-	struct tarn_region *region;
-	struct tarn_session *s;
-	struct world w;
-	void *memory;
-
-	(void)state;
-	s = start(&w, false);
-	assert_int_equal(tarn_region_stat_async(s, "r", &info, NULL, NULL), -EOPNOTSUPP);
-	assert_int_equal(tarn_session_fd(s), -EOPNOTSUPP);
-	assert_non_null(strstr(tarn_last_error_text(), "of a cluster"));
-	assert_int_equal(tarn_region_open(s, "r", 0, &region), -EOPNOTSUPP);
-	assert_int_equal(tarn_region_create(s, "r", 4096, 0), -EOPNOTSUPP);
-	assert_int_equal(tarn_alloc(s, 4096, &memory), -EOPNOTSUPP);
-	assert_int_equal(put_key(s, 1), 0);
-	finish(&w, s);
-}
-
 static void test_read_only(void **state)
 {
 	struct tarn_session *s = NULL;
@@ -1707,7 +1686,6 @@ int main(void)
 		cmocka_unit_test(test_walk_position),
 		cmocka_unit_test(test_walk_async),
 		cmocka_unit_test(test_walk_async_ends),
-		cmocka_unit_test(test_not_yet),
 		cmocka_unit_test(test_read_only),
 	};
 

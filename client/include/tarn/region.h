@@ -32,6 +32,20 @@
  *	- A write that was on its way when the connection was lost (-TARN_EAMBIGUOUS) may still take effect up to
  *	  the pool's deadline later (tarnd.conf(5)).
  *
+ * Clusters
+ *	A region of a cluster's session (tarn.h, "Clusters") is as a whole with one member. NAME alone: it is made with the first member
+ *	by weighted rendezvous hashing of the name (docs/protocol.md, section 11). NAME@MEMBER, wherever a name is wanted: it is made, or
+ *	looked for, with that member alone (-EINVAL: the cluster has none of this name). By NAME alone a region is looked for with the
+ *	first member and then with the others, for the first one may have been another one when it was made; of two with one name the
+ *	first one found counts. tarn_region_create() by NAME alone is -TARN_EEXISTS if any member that can be reached has one.
+ *	  - -TARN_EUNAVAILABLE: the member that has the region, or that may have it, is down, or was not there until the time limit;
+ *	    nothing was changed. The text names it.
+ *	  - A region does not move. Members that leave or drain take none along; one that is open stays so for as long as its member
+ *	    serves it.
+ *	  - The order above holds among the regions of one member.
+ *	  - tarn_region_list() tells of all members' regions; with a member away those of the others, and then -TARN_EUNAVAILABLE
+ *	    in the place of 0.
+ *
  * Errors that calls on a region may return besides those that tarn.h lists for all calls:
  *	-TARN_ENOREGION   there is no such region, or it was destroyed (also: and made anew): open it again
  *	-EINVAL           offset and bytes are not inside the region, an atomic operation not on a multiple of 8, or
@@ -54,6 +68,7 @@ struct tarn_region;
 
 #define TARN_REGION_NAME_MAX  39u          /* 1 to so many of [a-zA-Z0-9._-] */
 #define TARN_REGION_BYTES_MAX (1ull << 40) /* 1 TiB */
+#define TARN_MEMBER_NAME_MAX  63u          /* likewise, of a cluster's member */
 #define TARN_REGION_OPEN_MAX  60u          /* of one session at a time */
 
 enum tarn_region_state {
@@ -77,6 +92,7 @@ struct tarn_region_info {
 	uint32_t opens;      /* by how many it is open now */
 	uint32_t reserved;   /* 0 */
 	char name[TARN_REGION_NAME_MAX + 1];
+	char member[TARN_MEMBER_NAME_MAX + 1]; /* of a cluster: with whom it is; else "" */
 };
 
 /* tarn_region_create(), tarn_region_resize(): begin it, do not wait until it is ready */
@@ -86,7 +102,7 @@ struct tarn_region_info {
  * Makes a region, of zeros. The daemon clears and registers its memory in the background, at some GiB/s; this
  * waits for that, for as long as it gets on and up to the time limit without any progress.
  *
- * @name: TARN_REGION_NAME_MAX. @bytes: 1 to TARN_REGION_BYTES_MAX, rounded up to 4 KiB. @flags: 0 or
+ * @name: TARN_REGION_NAME_MAX; of a cluster also NAME@MEMBER. @bytes: 1 to TARN_REGION_BYTES_MAX, rounded up to 4 KiB. @flags: 0 or
  * TARN_REGION_BACKGROUND: tarn_region_stat() tells when it is ready.
  *
  * Errors: -TARN_EEXISTS; -TARN_EQUOTA: more than `region_memory` leaves; -TARN_EPOOLFULL: the node has not so
@@ -127,7 +143,7 @@ TARN_API TARN_MUST_CHECK int tarn_region_stat(struct tarn_session *session, cons
  * The regions of the pool, one after the other, by rising id. @cursor: 0 before the first call; is set to the
  * id of the region that is told.
  *
- * Returns 1 with one, 0 when there is none left.
+ * Returns 1 with one, 0 when there is none left. -TARN_EUNAVAILABLE: see "Clusters".
  */
 TARN_API TARN_MUST_CHECK int tarn_region_list(struct tarn_session *session, uint64_t *cursor,
 					      struct tarn_region_info *ret_info);

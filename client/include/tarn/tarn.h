@@ -90,9 +90,10 @@
  *	  -TARN_EMAP          no member could say within map_bound that the map is still the newest: nothing is written. Reads go
  *	                      on; in a cache pool they say -TARN_ENOTFOUND
  *	  -TARN_EAMBIGUOUS    also: a write was done, and by the newest map the key may be with another member since
- *	In this version a session with a cluster does get, exists, put, delete, add, their batches and asynchronous twins, walks, ping
- *	and statistics (the sums of all members); the rest says -EOPNOTSUPP: regions, registered memory, tarn_session_fd(). An
- *	asynchronous call waits for nothing but a first connection to its member, up to two seconds.
+ *	Statistics are the sums of all members. Memory is registered with each member that is connected, and with others when they are
+ *	(there values are copied if that fails). tarn_session_fd() is readable when any member has something to say. A region is
+ *	with one member (tarn/region.h, "Clusters"). An asynchronous call waits for nothing but a first connection to its member, up to
+ *	two seconds.
  *	A single daemon's pool that belongs to a cluster can not be opened without the others (-TARN_EREFUSED).
  *
  * Threads
