@@ -156,6 +156,13 @@ enum wire_rpc_type {
 	WIRE_RPC_LAST = 12
 };
 
+/* What READY is answered with. */
+enum wire_ready {
+	WIRE_READY_NOT_YET = 0,
+	WIRE_READY_NOW = 1,
+	WIRE_READY_ANOTHER = 2, /* who answers is not the member that is asked */
+};
+
 /*
  * 40 bytes: type 1, reserved 3, tag 4, then by type: class 4 | slot_offset 8, slot_word 8, delta 8,
  * CAS, FAA and READY: class 4 | GROW: class 4, slot_offset 8, slot_word 8
@@ -199,12 +206,13 @@ struct wire_rpc_reply {
 	 */
 	/*
 	 * PAGE: the page; NUMBER: the client id; REGION: rkey. MAP 0: the member's number; 1: bytes of the
-	 * map (cluster-wire.h). READY: 1: ready; 0: not yet
+	 * map (cluster-wire.h). READY: enum wire_ready
 	 */
 	uint32_t number;
 	/*
 	 * ADD: the counter after the add. CAS, FAA: the word as it was before. REGION: address. MAP 0: the
-	 * epoch; 1: the map's place in the pool. READY: the process' boot id, as in its member record
+	 * epoch; 1: the map's place in the pool. READY: the process' boot id, as in its member record; of another
+	 * member than is asked: its number
 	 */
 	int64_t value;
 	/* REGION: bytes. MAP 0: nanoseconds since that epoch was known to be the newest; 1: the map's checksum */

@@ -170,6 +170,12 @@ static void on_ready(void *arg, uint32_t slot, const struct wire_rpc *rpc, struc
 		.since = {rpc->slot_offset},
 	};
 
+	if (ask.to != member->self.number) {
+		/* its address is wrong in the map, or was somebody else's before: else it would be asked for ever */
+		reply->number = WIRE_READY_ANOTHER;
+		reply->value = member->self.number;
+		return;
+	}
 	if (!member->handover || !member->held || handover_asked(member->handover, &ask) != HANDOVER_READY)
 		return;
 	member->guests[slot] = (struct member_guest){
@@ -177,7 +183,7 @@ static void on_ready(void *arg, uint32_t slot, const struct wire_rpc *rpc, struc
 		.from = ask.from,
 		.number = ask.number,
 	};
-	reply->number = 1;
+	reply->number = WIRE_READY_NOW;
 	reply->value = (int64_t)member->self.boot_id;
 }
 

@@ -202,7 +202,12 @@ static int ask_shards(struct mover *m, const struct handover_ask *ask, uint64_t 
 
 		if (rc < 0)
 			return rc;
-		if (reply.number != 1)
+		if (reply.number == WIRE_READY_ANOTHER)
+			return err_set(-TARN_EPROTO,
+				       "member %u is asked at its address in the map, and member %lld answers: have each "
+				       "member's [listen ...] say addresses of its own, and restart the one that is wrong",
+				       ask->to, (long long)reply.value);
+		if (reply.number != WIRE_READY_NOW)
 			return 0;
 		*ret_boot_id = (uint64_t)reply.value;
 	}

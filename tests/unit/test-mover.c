@@ -25,7 +25,7 @@ static struct {
 	struct world *target;
 	atomic_int refusals; /* so many connections are refused */
 	atomic_int opens, closes, puts;
-	atomic_int answer;      /* to "are you ready?": 1, 0, or the connection is lost: negative */
+	atomic_int answer;      /* to "are you ready?": enum wire_ready, or the connection is lost: negative */
 	atomic_int ping;        /* likewise to a ping: 0 or negative */
 	atomic_int lose_at_put; /* the connection is lost at this one; 0: at none */
 	atomic_int fail_at_put; /* this one fails, for the target is full */
@@ -88,7 +88,7 @@ int __wrap_session_ask(struct tarn_session *session, const struct wire_rpc *rpc,
 	if (rpc->type != WIRE_RPC_READY)
 		return 0;
 	ret_reply->number = (uint32_t)answer;
-	ret_reply->value = (int64_t)atomic_load(&fake.boot_id);
+	ret_reply->value = answer == WIRE_READY_ANOTHER ? 9 : (int64_t)atomic_load(&fake.boot_id);
 	return 0;
 }
 
@@ -330,6 +330,27 @@ static void test_ready_of_another(void **state)
 	close_both(&b);
 }
 
+/* Somebody else has the address by now: said, not asked for ever; and nothing goes there. */
+static void test_another_member(void **state)
+{
+	struct both b;
+
+	(void)state;
+	open_both(&b);
+	atomic_store(&fake.answer, WIRE_READY_ANOTHER);
+	mover_ask(b.mover, &b.where, &b.ask);
+	await(&b, &b.told.unreachable);
+	assert_non_null(strstr(b.told.text, "member 2 is asked"));
+	assert_non_null(strstr(b.told.text, "member 9 answers"));
+	assert_int_equal(copy(&b), -TARN_ESESSION);
+	assert_int_equal(atomic_load(&fake.puts), 0);
+	/* the address was put right */
+	atomic_store(&fake.answer, 1);
+	ask(&b, HANDOVER_READY);
+	assert_int_equal(copy(&b), 0);
+	close_both(&b);
+}
+
 static void test_lost_while_asked(void **state)
 {
 	struct both b;
@@ -445,6 +466,7 @@ int main(void)
 		cmocka_unit_test(test_attempt),
 		cmocka_unit_test(test_late_connection),
 		cmocka_unit_test(test_ready_of_another),
+		cmocka_unit_test(test_another_member),
 		cmocka_unit_test(test_lost_while_asked),
 		cmocka_unit_test(test_lost_in_first_pass),
 		cmocka_unit_test(test_lost_in_second_pass),
