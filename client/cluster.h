@@ -16,7 +16,7 @@
 #include "uri.h"
 
 #define CLUSTER_BOUND_NS 5000000000u /* unless the URI's map_bound= says otherwise */
-#define CLUSTER_ASK_NS   1000000000u /* housekeeping asks a member so often */
+#define CLUSTER_ASK_NS   400000000u /* housekeeping asks a member with the first visit behind this */
 
 /* What a member says of its map. */
 struct cluster_answer {
