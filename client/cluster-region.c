@@ -15,6 +15,7 @@
 #include "cluster-async.h"
 #include "err.h"
 #include "region-control.h"
+#include "sync-internal.h"
 
 #define NEWER_NS 20000000u /* for a question about the map */
 

@@ -92,8 +92,6 @@ static inline bool region_attached(const struct tarn_region *region)
 int region_enter(const struct tarn_region *region);
 int region_hold(const struct tarn_region *region);
 void region_leave(struct tarn_session *session);
-/* What a call has ended with, before it is left: that a member is not there is said of it. Else `ret`, with its text. */
-int region_result(const struct tarn_region *region, int ret);
 /* The time limit of calls of the application's session, in ms. */
 uint32_t region_timeout_ms(const struct tarn_region *region);
 

@@ -238,6 +238,8 @@ int epoch_wait_begin(struct tarn_epoch *epoch, uint64_t at_least, uint32_t timeo
 
 /* ---- accesses -------------------------------------------------------------------------------- */
 
+/* cluster-region.c: what a call on a region has ended with: that the member is not there is said of it. Else `ret`, with its text. */
+int region_result(const struct tarn_region *region, int ret);
 /*
  * region-access.c: tarn_region_batch(), which waits for a connection, and for the region to be attached to it; but if it
  * is later than `not_after_ns` (of clock_now_ns(); 0: at any time) when the first access is to be posted, nothing is: SYNC_LATE.

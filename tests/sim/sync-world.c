@@ -272,6 +272,12 @@ int tarn_region_batch(struct tarn_region *region, struct tarn_region_op *ops, si
 	return p->cut ? -TARN_EAMBIGUOUS : 0;
 }
 
+int region_result(const struct tarn_region *region, int ret)
+{
+	(void)region;
+	return ret;
+}
+
 /* A party may be without a connection for long in front of what it does; above all where it must not be late. */
 int sync_batch(struct tarn_region *region, struct tarn_region_op *ops, size_t count,
 	       uint64_t not_after_ns)
