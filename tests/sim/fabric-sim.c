@@ -251,29 +251,60 @@ static void do_atomic(struct sim_endpoint *ep, struct sim_flight *f)
 	trace_flight(ep, f, was);
 }
 
+static void note_entry(struct sim_endpoint *ep, uint64_t place, uint64_t entry)
+{
+	const struct layout_geometry *g = &ep->sim->geometry;
+	bool fits = false;
+
+	if (layout_ring_page(entry) >= g->npages || ep->named_count == SIM_NAMED)
+		return;
+	for (uint64_t i = 0; i < ep->drawn; i++)
+		fits |= ((ep->ticket + i) & (g->ring_entries - 1)) == place &&
+			(uint32_t)(ep->ticket + i) == layout_ring_ticket(entry);
+	ep->named[ep->named_count++] = (struct sim_named){
+		.offset = layout_page_word_offset(g, layout_ring_page(entry)), .fits = fits};
+}
+
+/* Only entries of other tickets lead to it. */
+static bool misled(const struct sim_endpoint *ep, uint64_t offset)
+{
+	bool any = false;
+
+	for (unsigned i = 0; i < ep->named_count; i++) {
+		if (ep->named[i].offset != offset)
+			continue;
+		if (ep->named[i].fits)
+			return false;
+		any = true;
+	}
+	return any;
+}
+
 /* Section 5: an entry counts only for the ticket that it carries. A request has taken effect. */
 static void watch_ticket(struct sim_endpoint *ep, const struct fabric_request *r)
 {
 	const struct layout_geometry *g = &ep->sim->geometry;
 	uint64_t ring = layout_ring_offset(g, 1) - layout_ring_offset(g, 0),
-		 at = r->offset - g->ready_rings_offset,
-		 word = r->length == 8 ? *(uint64_t *)r->local : 0;
-	uint64_t misleading = ep->misleading;
+		 at = r->offset - g->ready_rings_offset;
+	bool in_ring =
+		r->length == 8 && r->offset >= g->ready_rings_offset && at < LAYOUT_CLASSES * ring;
 
 	/* with several operations at a time it is not told whose request comes next */
 	if (ep->sim->tuning.pipelined)
 		return;
-	ep->misleading = 0;
-	if (misleading && r->opcode == FABRIC_READ && r->offset == misleading)
-		shadow_misled(ep->sim, ep->slot, r->offset);
-	if (r->offset < g->ready_rings_offset || at >= LAYOUT_CLASSES * ring || r->length != 8)
+	if (in_ring && r->opcode == FABRIC_READ && at % ring >= LAYOUT_RING_ENTRIES) {
+		note_entry(ep, (at % ring - LAYOUT_RING_ENTRIES) / 8, *(uint64_t *)r->local);
 		return;
-	if (r->opcode == FABRIC_FAA)
-		ep->ticket = word;
-	else if (r->opcode == FABRIC_READ && at % ring >= LAYOUT_RING_ENTRIES &&
-		 layout_ring_ticket(word) != (uint32_t)ep->ticket &&
-		 layout_ring_page(word) < g->npages)
-		ep->misleading = layout_page_word_offset(g, layout_ring_page(word));
+	}
+	/* the words of all pages that the entries name are read in one post */
+	if (r->opcode == FABRIC_READ && misled(ep, r->offset))
+		shadow_misled(ep->sim, ep->slot, r->offset);
+	if (r->opcode != FABRIC_READ || r->length != 8)
+		ep->named_count = 0;
+	if (in_ring && r->opcode == FABRIC_FAA) {
+		ep->ticket = *(uint64_t *)r->local;
+		ep->drawn = r->operand;
+	}
 }
 
 /*
@@ -621,7 +652,7 @@ struct fabric_endpoint *sim_connect(struct sim *sim, unsigned client, uint32_t s
 	ep->base.ops = &sim_ops;
 	ep->base.pool_bytes = sim->bytes;
 	/* groups of gets read one bucket pair after the other, or both at once */
-	ep->base.features = (sim->tuning.faa ? FABRIC_COUNTER_FAA : 0) |
-			    (sim->serial % 2 ? FABRIC_NEAR : 0);
+	ep->base.features =
+		(sim->tuning.faa ? FABRIC_COUNTER_FAA : 0) | (sim->serial % 2 ? FABRIC_NEAR : 0);
 	return &ep->base;
 }

@@ -41,14 +41,14 @@ struct sim_tuning {
 	uint32_t stalls;      /* per 1024: a client is stopped before it sees a completion */
 	uint32_t post_stalls; /* per 1024: before it posts; stoppable: per 16384, before any word */
 	uint64_t longest_stall_ns;
-	bool shuffle;   /* words of a request in any order */
-	bool stoppable; /* clients as on shared memory: T3 does not bind them */
-	bool faa;       /* atomics in a nic domain: counters by FAA */
+	bool shuffle;    /* words of a request in any order */
+	bool stoppable;  /* clients as on shared memory: T3 does not bind them */
+	bool faa;        /* atomics in a nic domain: counters by FAA */
 	bool reads_late; /* a READ may be passed by later requests without a fence (InfiniBand) */
-	bool pipelined; /* clients have several operations at a time */
+	bool pipelined;  /* clients have several operations at a time */
 	uint32_t calm_clients; /* bit: this client has neither stalls nor delays */
-	bool ends_soon;        /* the daemon hears of the end of a connection within a millisecond */
-	bool wraps;            /* many stalls last until generations come again */
+	bool ends_soon;   /* the daemon hears of the end of a connection within a millisecond */
+	bool wraps;       /* many stalls last until generations come again */
 	bool late_writes; /* fault: words of a WRITE take effect after the requests behind it */
 };
 
@@ -71,6 +71,7 @@ struct sim_done {
 };
 
 #define SIM_DONE_MAX 8u
+#define SIM_NAMED    16u
 
 /* A message to the daemon's CPU. */
 struct sim_message {
@@ -86,7 +87,7 @@ struct sim_endpoint {
 	struct fabric_endpoint base;
 	struct sim *sim;
 	unsigned client;
-	uint32_t slot;   /* of the client table */
+	uint32_t slot; /* of the client table */
 	uint32_t client_id;
 	uint64_t serial; /* another one for each connection */
 	int32_t drift;   /* of the client's clock, in 1024 */
@@ -104,8 +105,13 @@ struct sim_endpoint {
 	bool asking;      /* an answer is waited for */
 	void *asked;      /* with this cookie */
 	uint64_t cancels; /* how often that was given up */
-	/* of ready rings: the ticket drawn last, and the page word that an entry of another ticket leads to */
-	uint64_t ticket, misleading; /* an offset; 0: none */
+	/* of ready rings: the tickets drawn last, and the page words that entries lead to since then */
+	uint64_t ticket, drawn;
+	struct sim_named {
+		uint64_t offset;
+		bool fits; /* the entry is that of such a ticket */
+	} named[SIM_NAMED];
+	unsigned named_count;
 };
 
 /* A word of a WRITE that is late (fault). */

@@ -860,6 +860,49 @@ static void test_claims_at_once(void **state)
 	session_free(s);
 }
 
+/* The pages of a large value are claimed together: by tickets as far as the ring has some, then by the cursor. */
+static void test_large_claim(void **state)
+{
+	struct fixture *f = *state;
+	const struct layout_geometry *g = &f->geometry;
+	uint64_t ring = layout_ring_offset(g, layout_class_for(LAYOUT_BLOCK_MAX));
+	struct tarn_session *s = fixture_session(f, TARN_NO_THREAD);
+	uint64_t before, cursor;
+	uint8_t *value = malloc(MIB), *got = malloc(MIB);
+
+	memset(value, 'v', MIB);
+	/* brings a page for the list of pieces, too */
+	assert_int_equal(tarn_put(s, "first", 5, value, MIB, NULL, NULL), 0);
+	before = s->stats.round_trips;
+	cursor = *fixture_word(f, LAYOUT_CURSOR_OFFSET);
+	assert_int_equal(tarn_put(s, "a", 1, value, MIB, NULL, NULL), 0);
+	assert_int_equal(*fixture_word(f, LAYOUT_CURSOR_OFFSET), cursor + 4);
+	/* look, cursor, pages, CAS; the pieces; then as any insert */
+	assert_int_equal(trips(s, &before), 4 + 1 + 3);
+
+	/* three tickets, of which one is somebody else's */
+	*fixture_word(f, ring + LAYOUT_RING_ENTRIES) = layout_ring_make(0, g->npages - 1);
+	*fixture_word(f, ring + LAYOUT_RING_ENTRIES + 8) = layout_ring_make(7, g->npages - 2);
+	*fixture_word(f, ring + LAYOUT_RING_ENTRIES + 16) = layout_ring_make(2, g->npages - 3);
+	*fixture_word(f, ring + LAYOUT_RING_TAIL) = 3;
+	cursor = *fixture_word(f, LAYOUT_CURSOR_OFFSET);
+	assert_int_equal(tarn_put(s, "b", 1, value, MIB, NULL, NULL), 0);
+	assert_int_equal(*fixture_word(f, ring + LAYOUT_RING_HEAD), 3);
+	assert_int_equal(*fixture_word(f, LAYOUT_CURSOR_OFFSET), cursor + 2);
+	for (uint32_t i = 1; i <= 3; i++)
+		assert_true((layout_page_state(
+				     *fixture_word(f, layout_page_word_offset(g, g->npages - i))) ==
+			     LAYOUT_PAGE_FREE) == (i == 2));
+	for (const char *key = "ab"; *key; key++) {
+		memset(got, 0, MIB);
+		assert_int_equal(tarn_get(s, key, 1, got, MIB, NULL), 0);
+		assert_memory_equal(got, value, MIB);
+	}
+	session_free(s);
+	free(value);
+	free(got);
+}
+
 static void test_stats(void **state)
 {
 	struct tarn_session *s = fixture_session(*state, TARN_NO_THREAD);
@@ -913,6 +956,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_cache_counts, setup, teardown),
 		cmocka_unit_test(test_full_is_sure),
 		cmocka_unit_test_setup_teardown(test_claims_at_once, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_large_claim, setup, teardown),
 	};
 
 	return cmocka_run_group_tests_name("kv", tests, NULL, NULL);
