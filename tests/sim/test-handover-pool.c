@@ -123,6 +123,8 @@ static bool begin(struct pw_world *w, uint64_t seed)
 					    .stoppable = stoppable,
 					    .shuffle = hw_chance(hw, 512),
 					    .faa = faa,
+					    /* movers have several keys under way: shadow.c can not tell whose a ticket is */
+					    .pipelined = true,
 					    .reads_late = hw_chance(hw, 256)};
 
 		sim->trace = NULL;
