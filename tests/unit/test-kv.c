@@ -873,6 +873,8 @@ static void test_large_claim(void **state)
 	memset(value, 'v', MIB);
 	/* brings a page for the list of pieces, too */
 	assert_int_equal(tarn_put(s, "first", 5, value, MIB, NULL, NULL), 0);
+	/* and the directory's entry */
+	assert_int_equal(tarn_exists(s, "a", 1, NULL), -TARN_ENOTFOUND);
 	before = s->stats.round_trips;
 	cursor = *fixture_word(f, LAYOUT_CURSOR_OFFSET);
 	assert_int_equal(tarn_put(s, "a", 1, value, MIB, NULL, NULL), 0);
