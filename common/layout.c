@@ -22,11 +22,18 @@
  * 262144 / n rounded down to 64 for n = 4096 ... 1: little is left over at a page's end, and steps
  * are about 1.3.
  */
-const uint32_t layout_class_sizes[LAYOUT_CLASSES] = {
-	128,   64,    128,   192,   256,   320,   384,   512,    640,    832,   1024,
-	1280,  1600,  2048,  2560,  3328,  4352,  5696,  7232,   9664,   12480, 16384,
-	20160, 26176, 32768, 43648, 52416, 65536, 87360, 131072, 262144, 87360,
-};
+#define CLASSES(X)                                                                                 \
+	X(128) X(64) X(128) X(192) X(256) X(320) X(384) X(512) X(640) X(832) X(1024) X(1280)       \
+	X(1600) X(2048) X(2560) X(3328) X(4352) X(5696) X(7232) X(9664) X(12480) X(16384)          \
+	X(20160) X(26176) X(32768) X(43648) X(52416) X(65536) X(87360) X(131072) X(262144)         \
+	X(87360)
+#define SIZE(bytes)    bytes,
+#define INVERSE(bytes) (uint32_t)(UINT32_MAX / (bytes / LAYOUT_UNIT) + 1ull),
+
+/* clang-format off */
+const uint32_t layout_class_sizes[LAYOUT_CLASSES] = { CLASSES(SIZE) };
+const uint32_t layout_class_inverses[LAYOUT_CLASSES] = { CLASSES(INVERSE) };
+/* clang-format on */
 
 uint32_t layout_class_for(uint64_t bytes)
 {

@@ -481,6 +481,8 @@ static inline const void *layout_block_value(const struct layout_block *block)
 #define LAYOUT_CLASS_COUNTER_LARGE 31u
 
 extern const uint32_t layout_class_sizes[LAYOUT_CLASSES];
+/* 2^32 by a block's units, rounded up. */
+extern const uint32_t layout_class_inverses[LAYOUT_CLASSES];
 static inline bool layout_class_valid(uint32_t class)
 {
 	return class < LAYOUT_CLASSES;
@@ -488,6 +490,16 @@ static inline bool layout_class_valid(uint32_t class)
 static inline uint32_t layout_class_bytes(uint32_t class)
 {
 	return layout_class_sizes[class];
+}
+/*
+ * Is this place in a page, less than LAYOUT_PAGE_BYTES, a multiple of the class's size? Without a division, since
+ * each get asks it (Lemire, Kaser, Kurz: Faster Remainder by Direct Computation, 2019).
+ */
+static inline bool layout_class_divides(uint32_t class, uint32_t inside)
+{
+	uint32_t inverse = layout_class_inverses[class];
+
+	return inside % LAYOUT_UNIT == 0 && inside / LAYOUT_UNIT * inverse <= inverse - 1u;
 }
 static inline uint32_t layout_class_blocks(uint32_t class)
 {
@@ -639,8 +651,7 @@ static inline bool layout_block_place_valid(const struct layout_geometry *g, uin
 	    offset >= layout_page_offset(g, g->npages))
 		return false;
 	inside = (offset - g->pages_offset) % LAYOUT_PAGE_BYTES;
-	/* in 32 bits: a division of 64 takes longer */
-	return (uint32_t)inside % layout_class_bytes(class) == 0 &&
+	return layout_class_divides(class, (uint32_t)inside) &&
 	       inside + layout_class_bytes(class) <= LAYOUT_PAGE_BYTES;
 }
 

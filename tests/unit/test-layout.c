@@ -77,6 +77,10 @@ static void test_classes(void **state)
 		assert_true(layout_class_bytes(class) >= bytes);
 		assert_true(class == 1 || layout_class_bytes(class - 1) < bytes);
 	}
+	for (class = 0; class < LAYOUT_CLASSES; class ++)
+		for (bytes = 0; bytes < LAYOUT_PAGE_BYTES; bytes += 8)
+			assert_true(layout_class_divides(class, bytes) ==
+				    (bytes % layout_class_bytes(class) == 0));
 	assert_int_equal(layout_class_for(LAYOUT_BLOCK_MAX), LAYOUT_CLASS_MAX);
 	assert_int_equal(layout_class_for_counter(1), LAYOUT_CLASS_COUNTER);
 	assert_int_equal(layout_class_for_counter(72), LAYOUT_CLASS_COUNTER);
