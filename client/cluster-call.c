@@ -17,6 +17,9 @@ struct call {
 	struct tarn_session *session;
 	struct cluster *cluster;
 	enum cluster_kind kind;
+	const void *key;
+	size_t key_bytes;
+	struct layout_hash hash;
 	uint32_t shard;
 	uint64_t limit_ns; /* 0: not known yet, which is cheaper */
 	unsigned tries;
@@ -83,6 +86,20 @@ static int judge(struct call *call, int result)
 		       : -TARN_EMOVED;
 }
 
+/* Whose geometry has the map's seed: cluster.c has looked. */
+static int run_at(struct call *call, struct tarn_session *member,
+		  int (*run)(struct tarn_session *member, void *arg), void *arg)
+{
+	int ret;
+
+	member->hashed_key = call->key;
+	member->hashed_bytes = call->key_bytes;
+	member->hashed = call->hash;
+	ret = run(member, arg);
+	member->hashed_key = NULL;
+	return ret;
+}
+
 static int attempt(struct call *call, int (*run)(struct tarn_session *member, void *arg), void *arg)
 {
 	struct tarn_session *member;
@@ -108,7 +125,7 @@ static int attempt(struct call *call, int (*run)(struct tarn_session *member, vo
 
 		member->timeout_ns = call->limit_ns > now + 1000000 ? call->limit_ns - now : 1000000;
 	}
-	return judge(call, run(member, arg));
+	return judge(call, run_at(call, member, run, arg));
 }
 
 /* True: begin again. Else *ret_result is the call's. */
@@ -138,14 +155,15 @@ static bool again(struct call *call, uint64_t epoch, int *ret_result)
 int cluster_call(struct tarn_session *s, enum cluster_kind kind, const void *key, size_t key_bytes,
 		 int (*run)(struct tarn_session *member, void *arg), void *arg)
 {
-	struct call call = {.session = s, .kind = kind};
+	struct call call = {.session = s, .kind = kind, .key = key, .key_bytes = key_bytes};
 	uint64_t epoch;
 	int ret = cluster_hold(s);
 
 	if (__builtin_expect(ret < 0, 0))
 		return ret;
 	call.cluster = s->cluster;
-	call.shard = cluster_map_shard(s->cluster->map, key, key_bytes);
+	call.hash = layout_hash_key(key, key_bytes, s->cluster->map->seed);
+	call.shard = shard_of(call.hash, s->cluster->map->shards);
 	do {
 		epoch = s->cluster->map->epoch;
 		ret = attempt(&call, run, arg);

@@ -63,7 +63,7 @@ struct group_get *group_add(struct group *g, const void *key, size_t key_bytes)
 
 	item->get.key = key;
 	item->get.key_bytes = key_bytes;
-	item->hash = layout_hash_key(key, key_bytes, g->session->geometry.hash_seed);
+	item->hash = session_hash(g->session, key, key_bytes);
 	item->fp_bits = layout_slot_make(LAYOUT_SLOT_EMPTY, layout_hash_fp(item->hash), 0, 0, 0);
 	item->read = item->count = item->at = 0;
 	item->alone = false;

@@ -566,7 +566,7 @@ void kv_set_key(struct kv_op *op, const void *key, uint32_t key_length)
 {
 	op->key = key;
 	op->key_length = key_length;
-	op->hash = layout_hash_key(key, key_length, op->session->geometry.hash_seed);
+	op->hash = session_hash(op->session, key, key_length);
 	op->fp = layout_hash_fp(op->hash);
 }
 

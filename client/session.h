@@ -175,6 +175,13 @@ struct tarn_session {
 	 */
 	const uint64_t *since;
 	uint32_t since_shards;
+	/*
+	 * While a blocking call of the cluster runs at this member: the key whose hash it has found out already.
+	 * NULL: there is none.
+	 */
+	const void *hashed_key;
+	size_t hashed_bytes;
+	struct layout_hash hashed;
 
 	struct alloc *alloc;
 	struct cache *cache; /* NULL: none */
@@ -307,6 +314,14 @@ int session_connect(struct session_connector *connector, uint64_t limit_ns,
  * is in it, tells of what comes next, and of nothing that is over.
  */
 void session_watch(struct tarn_session *session);
+/* By the pool's seed, which is the cluster's, too. */
+static inline struct layout_hash session_hash(const struct tarn_session *session, const void *key,
+					      size_t bytes)
+{
+	return key == session->hashed_key && bytes == session->hashed_bytes
+		       ? session->hashed
+		       : layout_hash_key(key, bytes, session->geometry.hash_seed);
+}
 /* Begins with the time that is left to a call: what session_run()'s tasks are limited by. */
 static inline uint64_t session_limit(const struct tarn_session *session, uint64_t now)
 {
