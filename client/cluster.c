@@ -339,10 +339,12 @@ static int ask_node(struct cluster *c, uint32_t place, uint64_t limit_ns)
 
 
 /*
- * One round over the members with a connection, or over the others. True: the map is another one, and places have changed; or, if that is
+ * One round over the members with a connection, or over the others. Who is down may stand still, with a connection, and would keep
+ * us waiting: they come last, and only if nobody else has answered. True: the map is another one, and places have changed; or, if that is
  * what is wanted, it is fresh.
  */
-static bool ask_round(struct tarn_session *s, uint64_t limit_ns, bool connect, bool fresh)
+static bool ask_round(struct tarn_session *s, uint64_t limit_ns, bool connect, bool fresh,
+		      bool *answered)
 {
 	struct cluster *c = s->cluster;
 	uint32_t count = c->map->member_count, first = c->asked;
@@ -351,16 +353,19 @@ static bool ask_round(struct tarn_session *s, uint64_t limit_ns, bool connect, b
 		uint32_t place = (first + i) % count;
 		uint64_t epoch = c->map->epoch;
 		struct tarn_session *m = c->nodes[place].session;
-		bool connected = m && !m->lost;
+		bool down = c->map->members[place].state == CLUSTER_DOWN;
+		bool connected = m && !m->lost && !down;
 		int ret;
 
-		if (connected == connect || c->map->members[place].state == CLUSTER_LEFT)
+		if (connected == connect || c->map->members[place].state == CLUSTER_LEFT ||
+		    (down && *answered))
 			continue;
 		ret = cluster_node_session(s, place, limit_ns, &m);
 		if (ret == 0)
 			ret = ask_node(c, place, limit_ns);
 		if ((ret == 0 && fresh && cluster_fresh(c)) || c->map->epoch > epoch)
 			return true;
+		*answered |= ret == 0;
 		/* that says more than who could not be reached */
 		if (ret == -TARN_EPROTO)
 			strncpy(c->wrong, err_text(), sizeof(c->wrong) - 1);
@@ -370,8 +375,10 @@ static bool ask_round(struct tarn_session *s, uint64_t limit_ns, bool connect, b
 
 bool cluster_newer(struct tarn_session *s, uint64_t limit_ns, bool connect)
 {
-	return ask_round(s, limit_ns, false, false) ||
-	       (connect && ask_round(s, limit_ns, true, false));
+	bool answered = false;
+
+	return ask_round(s, limit_ns, false, false, &answered) ||
+	       (connect && ask_round(s, limit_ns, true, false, &answered));
 }
 
 int cluster_refresh(struct tarn_session *s, uint64_t limit_ns)
@@ -383,7 +390,10 @@ int cluster_refresh(struct tarn_session *s, uint64_t limit_ns)
 	c->wrong[0] = 0;
 	err_clear();
 	for (;;) {
-		if ((ask_round(s, limit_ns, false, true) || ask_round(s, limit_ns, true, true)) &&
+		bool answered = false;
+
+		if ((ask_round(s, limit_ns, false, true, &answered) ||
+		     ask_round(s, limit_ns, true, true, &answered)) &&
 		    cluster_fresh(c))
 			return 0;
 		if (clock_now_ns() + pause >= limit_ns)

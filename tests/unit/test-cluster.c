@@ -28,6 +28,7 @@
 struct node {
 	struct fixture f;
 	bool away;           /* can not be reached */
+	unsigned asked;
 	uint64_t epoch;      /* of the map that it has; 0: the newest */
 	uint16_t number;     /* that it says it has */
 	struct cluster_map *map; /* that it has, with `epoch`; NULL: the newest */
@@ -164,6 +165,7 @@ static int source_ask(struct cluster_source *source, struct tarn_session *m, uin
 
 	(void)timeout_ns;
 	w->asked++;
+	node->asked++;
 	if (node->away)
 		session_lose(m);
 	if (node->away || w->silent)
@@ -682,6 +684,33 @@ static void test_batch_down(void **state)
 	}
 	finish(&w, s);
 	free(b);
+}
+
+/* One that is down may stand still with its connection: who has others to ask does not wait for it. */
+static void test_down_is_asked_last(void **state)
+{
+	struct tarn_session *s;
+	struct world w;
+	unsigned key;
+
+	(void)state;
+	s = start(&w, false);
+	key = key_of(&w, 1);
+	assert_int_equal(put_key(s, key), 0);
+	w.map->epoch++;
+	w.map->members[1].state = CLUSTER_DOWN;
+	assert_true(cluster_newer(s, clock_now_ns() + 1000000000u, false));
+	assert_non_null(cluster_node_standing(s->cluster, 1));
+	w.nodes[1].asked = 0;
+	assert_int_equal(get_key(s, key), -TARN_EUNAVAILABLE);
+	assert_int_equal(w.nodes[1].asked, 0);
+	/* nobody else answers: it may be back */
+	w.nodes[0].away = w.nodes[2].away = true;
+	w.map->epoch++;
+	w.map->members[1].state = CLUSTER_UP;
+	assert_int_equal(get_key(s, key), 0);
+	assert_true(w.nodes[1].asked > 0);
+	finish(&w, s);
 }
 
 static void test_batch_bound(void **state)
@@ -1667,6 +1696,7 @@ int main(void)
 		cmocka_unit_test(test_away_and_moved),
 		cmocka_unit_test(test_batches),
 		cmocka_unit_test(test_batch_down),
+		cmocka_unit_test(test_down_is_asked_last),
 		cmocka_unit_test(test_batch_bound),
 		cmocka_unit_test(test_seeds),
 		cmocka_unit_test(test_old_epochs),
