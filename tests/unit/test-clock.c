@@ -31,10 +31,10 @@ static _Atomic uint64_t latest;
 static _Atomic int go;
 
 /*
- * Two cores' counters may differ by some ns, and rdtsc is not serialized: between threads an order is only promised to
- * the microsecond, within a thread exactly.
+ * Two cores' counters may differ by some ns, and rdtsc is not serialized: it may be read before the word that the others fight
+ * for has come. So between threads an order is only promised to some microseconds, within a thread exactly.
  */
-#define SLACK_NS 1000
+#define SLACK_NS 20000
 
 static void *follow_time(void *arg)
 {
