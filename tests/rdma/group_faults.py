@@ -502,11 +502,15 @@ def restarted_daemon(fabric):
         daemon.kill()
         time.sleep(1)
         daemon.start()
+        # A connection request that the killed daemon's siw has taken and never answers holds its client for 10 s (seen once:
+        # 10.3 s; the rest of the time limit and a call behind it), however short a try of ours is meant to be.
+        stuck, longest = (2, 16000) if fabric == "siw" else (0, 6000)
         for steady in steadies:
             report = steady.finish()
             # Calls waited for the new daemon; what was on its way is open.
-            assert not steady.others("OK", "TARN_ENOTFOUND", "TARN_EAMBIGUOUS"), report
-            assert 900 < report["longest_gap_ms"] < 6000, report
+            assert not steady.others("OK", "TARN_ENOTFOUND", "TARN_EAMBIGUOUS", "TARN_ESESSION"), report
+            assert steady.count("TARN_ESESSION") <= stuck, report
+            assert 900 < report["longest_gap_ms"] < longest, report
             assert steady.count("TARN_EAMBIGUOUS") <= 3, report
         wait_clients(daemon, 0)
         wait_resources(DEVICES[fabric], before)
