@@ -15,7 +15,7 @@
 
 /* pages of one class that are kept although all they have is waiting blocks */
 #define ALLOC_KEEP_PAGES 8u
-/* pages of a class of one block that a session claims at the same time */
+/* operations of a session that claim pages of a class of one block at the same time, up to CLAIM_PAGES each */
 #define ALLOC_CLAIMS 16u
 
 struct alloc_block {

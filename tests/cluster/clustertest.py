@@ -179,6 +179,19 @@ class Load(etcd_tests.Load):
         after = self.do(what)
         return {name: value - before[name] for name, value in after.items()}
 
+    def one_away(self, there, keys):
+        """A member is away: all keys but its own can be written, its own are unavailable, to writers and readers. What readers were told."""
+        said = {}
+
+        def settled():
+            said.update(self.pass_over("write"))
+            return said["acked"] == there and said["unavailable"] == keys - there
+
+        wait_until(settled, lambda: f"{there} keys can be written, the others are unavailable: {said}\n{self.said()}", LONG)
+        said = self.pass_over("read")
+        assert said["unavailable"] == keys - there, (said, self.said())
+        return said
+
 
 class Cluster:
     """Hosts, etcd, members, all of them up and settled."""

@@ -25,15 +25,7 @@ def test_one_host_alone():
         cluster.is_state("h1", "down")
         wait_until(lambda: "the lease is lost" in cluster.nodes[0].log(), lambda: f"it fences itself: {cluster.nodes[0].log()}", LONG)
         load.stop()
-        said = {}
-
-        def settled():
-            said.update(load.pass_over("write"))
-            return said["acked"] == there and said["unavailable"] == KEYS - there
-
-        wait_until(settled, lambda: f"{there} keys can be written, the others are unavailable: {said}\n{load.said()}", LONG)
-        said = load.pass_over("read")
-        assert said["unavailable"] == KEYS - there, (said, load.said())
+        load.one_away(there, KEYS)
         all_right(cluster, load)
 
 

@@ -18,15 +18,8 @@ def test_daemon_store():
         cluster.nodes[2].freeze()
         cluster.is_state("h3", "down")
         load.stop()
-        said = {}
-
-        def settled():
-            said.update(load.pass_over("write"))
-            return said["acked"] == there and said["unavailable"] == KEYS - there
-
-        wait_until(settled, lambda: f"{there} keys can be written, the others are unavailable: {said}\n{load.said()}", LONG)
-        said = load.pass_over("read")
-        assert said["unavailable"] == said["failures"] == KEYS - there, (said, load.said())
+        said = load.one_away(there, KEYS)
+        assert said["failures"] == said["unavailable"], (said, load.said())
         cluster.nodes[2].go_on()
         wait_until(lambda: "the lease is lost" in cluster.nodes[2].log(), "it fences itself", LONG)
         cluster.settled()

@@ -53,15 +53,7 @@ def test_killed():
         load.do("fill")
         there = FEW - counted(cluster.nodes, FEW)[1]
         cluster.nodes[1].kill()
-        said = {}
-
-        def gone():
-            said.update(load.pass_over("write"))
-            return said["acked"] == there and said["unavailable"] == FEW - there
-
-        wait_until(gone, lambda: f"{there} keys can be written, the others are unavailable: {said}\n{load.said()}", LONG)
-        said = load.pass_over("read")
-        assert said["unavailable"] == FEW - there, (said, load.said())
+        load.one_away(there, FEW)
         cluster.is_state("h2", "down")
         cluster.nodes[1].start()
         cluster.settled()

@@ -860,6 +860,37 @@ static void test_claims_at_once(void **state)
 	session_free(s);
 }
 
+/* A subtable that is half full: few keys are in their second pair, which costs a near reader one more. */
+static void test_first_pair(void **state)
+{
+	struct layout_plan plan = fixture_plan(64 * MIB);
+	struct tarn_mget gets[32] = {{0}};
+	uint32_t keys[32], count = 0;
+	struct tarn_session *s;
+	uint64_t before;
+	struct fixture f;
+
+	(void)state;
+	plan.keys = 1000;
+	assert_int_equal(fixture_create(&f, &plan), 0);
+	s = fixture_session(&f, TARN_NO_THREAD | TARN_NO_CACHE);
+	for (; count < 16000; count++)
+		assert_int_equal(tarn_put(s, &count, sizeof(count), "", 0, NULL, NULL), 0);
+	before = s->stats.requests;
+	for (uint32_t key = 0; key < count; key += 32) {
+		for (uint32_t i = 0; i < 32; i++) {
+			keys[i] = key + i;
+			gets[i].key = &keys[i];
+			gets[i].key_bytes = sizeof(keys[i]);
+		}
+		assert_int_equal(tarn_mget(s, gets, 32), 0);
+	}
+	/* a pair and a block; in the emptier pair alone a third of them would need the other pair, too */
+	assert_in_range(100 * (s->stats.requests - before) / count, 200, 220);
+	session_free(s);
+	fixture_destroy(&f);
+}
+
 /* The pages of a large value are claimed together: by tickets as far as the ring has some, then by the cursor. */
 static void test_large_claim(void **state)
 {
@@ -958,6 +989,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_cache_counts, setup, teardown),
 		cmocka_unit_test(test_full_is_sure),
 		cmocka_unit_test_setup_teardown(test_claims_at_once, setup, teardown),
+		cmocka_unit_test(test_first_pair),
 		cmocka_unit_test_setup_teardown(test_large_claim, setup, teardown),
 	};
 

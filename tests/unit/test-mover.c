@@ -410,18 +410,23 @@ static void test_target_full(void **state)
 	close_both(&b);
 }
 
-/* A rate that lets one key go in some seconds; then none. */
+/* Until some have been moved, at a rate that lets one key go in some seconds. */
+static void copy_slowly(struct both *b)
+{
+	mover_set_rate(b->mover, 1);
+	ask(b, HANDOVER_READY);
+	mover_copy(b->mover, &b->ask);
+	while (keys_moved(b) == 0)
+		usleep(1000);
+}
+
 static void test_throttle(void **state)
 {
 	struct both b;
 
 	(void)state;
 	open_both(&b);
-	mover_set_rate(b.mover, 1);
-	ask(&b, HANDOVER_READY);
-	mover_copy(b.mover, &b.ask);
-	while (keys_moved(&b) == 0)
-		usleep(1000);
+	copy_slowly(&b);
 	assert_true(keys_moved(&b) < to_move(&b));
 	assert_int_equal(event_base_loop(b.base, EVLOOP_NONBLOCK), 0);
 	assert_int_equal(b.told.copied, 0);
@@ -439,11 +444,7 @@ static void test_stop(void **state)
 
 	(void)state;
 	open_both(&b);
-	mover_set_rate(b.mover, 1);
-	ask(&b, HANDOVER_READY);
-	mover_copy(b.mover, &b.ask);
-	while (keys_moved(&b) == 0)
-		usleep(1000);
+	copy_slowly(&b);
 	mover_drop(b.mover);
 	await(&b, &b.told.copied);
 	assert_int_equal(b.told.result, -ECANCELED);
