@@ -374,6 +374,8 @@ static void goodbye(struct etcd *etcd)
 	}
 	etcd_client_free(etcd->client);
 	etcd->client = NULL;
+	/* a connection that has something to call back is freed by a turn of its loop, not by the loop's end */
+	(void)event_base_loop(base, EVLOOP_NONBLOCK);
 	event_base_free(base);
 }
 

@@ -258,6 +258,7 @@ int main(int argc, char **argv)
 	membership_free(client.membership);
 	event_free(input);
 	evbuffer_free(client.input);
+	(void)event_base_loop(client.base, EVLOOP_NONBLOCK); /* as in member_close() */
 	event_base_free(client.base);
 	config_free(client.config);
 	libevent_global_shutdown();
