@@ -110,19 +110,32 @@ static int ticket(struct claim *c)
 	return 1;
 }
 
+/* A READ for each run of words that stand side by side. */
+static int post_words(struct claim *c, const uint64_t *offsets, uint64_t *words)
+{
+	struct fabric_request requests[CLAIM_PAGES];
+	unsigned n = 0;
+
+	for (uint32_t i = 0; i < c->count; i++) {
+		if (i && offsets[i] == offsets[i - 1] + 8)
+			requests[n - 1].length += 8;
+		else
+			requests[n++] = fabric_read(offsets[i], words + i, 8);
+	}
+	return post(c, requests, n);
+}
+
 static int entry(struct claim *c)
 {
 	const struct layout_geometry *g = &c->session->geometry;
 	uint64_t entries = layout_ring_offset(g, c->class) + LAYOUT_RING_ENTRIES;
-	struct fabric_request requests[CLAIM_PAGES];
+	uint64_t offsets[CLAIM_PAGES];
 	uint32_t drawn = c->count;
 
 	if (!c->posted) {
 		for (uint32_t i = 0; i < drawn; i++)
-			requests[i] =
-				fabric_read(entries + 8 * ((c->ticket + i) & (g->ring_entries - 1)),
-					    &c->entries[i], 8);
-		return post(c, requests, drawn);
+			offsets[i] = entries + 8 * ((c->ticket + i) & (g->ring_entries - 1));
+		return post_words(c, offsets, c->entries);
 	}
 	c->posted = false;
 	c->source = CLAIM_ENTRY;
@@ -285,15 +298,14 @@ static int again(struct claim *c)
 
 static int page(struct claim *c)
 {
-	struct fabric_request requests[CLAIM_PAGES];
+	uint64_t offsets[CLAIM_PAGES];
 	uint32_t named = c->count;
 
 	if (!c->posted) {
 		for (uint32_t i = 0; i < named; i++)
-			requests[i] = fabric_read(
-				layout_page_word_offset(&c->session->geometry, c->pages[i]),
-				&c->words[i], 8);
-		return post(c, requests, named);
+			offsets[i] =
+				layout_page_word_offset(&c->session->geometry, c->pages[i]);
+		return post_words(c, offsets, c->words);
 	}
 	c->posted = false;
 	c->count = 0;

@@ -286,21 +286,25 @@ static void watch_ticket(struct sim_endpoint *ep, const struct fabric_request *r
 	const struct layout_geometry *g = &ep->sim->geometry;
 	uint64_t ring = layout_ring_offset(g, 1) - layout_ring_offset(g, 0),
 		 at = r->offset - g->ready_rings_offset;
-	bool in_ring =
-		r->length == 8 && r->offset >= g->ready_rings_offset && at < LAYOUT_CLASSES * ring;
+	bool in_ring = r->offset >= g->ready_rings_offset && at < LAYOUT_CLASSES * ring;
+	bool in_table = r->offset >= g->page_table_offset &&
+			r->offset < layout_page_word_offset(g, g->npages);
 
 	/* with several operations at a time it is not told whose request comes next */
 	if (ep->sim->tuning.pipelined)
 		return;
 	if (in_ring && r->opcode == FABRIC_READ && at % ring >= LAYOUT_RING_ENTRIES) {
-		note_entry(ep, (at % ring - LAYOUT_RING_ENTRIES) / 8, *(uint64_t *)r->local);
+		for (uint32_t i = 0; i < r->length / 8; i++)
+			note_entry(ep, (at % ring - LAYOUT_RING_ENTRIES) / 8 + i,
+				   ((uint64_t *)r->local)[i]);
 		return;
 	}
 	/* the words of all pages that the entries name are read in one post */
-	if (r->opcode == FABRIC_READ && misled(ep, r->offset))
-		shadow_misled(ep->sim, ep->slot, r->offset);
-	if (r->opcode != FABRIC_READ || r->length != 8)
+	if (r->opcode != FABRIC_READ || !in_table)
 		ep->named_count = 0;
+	for (uint32_t i = 0; ep->named_count && i < r->length; i += 8)
+		if (misled(ep, r->offset + i))
+			shadow_misled(ep->sim, ep->slot, r->offset + i);
 	if (in_ring && r->opcode == FABRIC_FAA) {
 		ep->ticket = *(uint64_t *)r->local;
 		ep->drawn = r->operand;
