@@ -168,6 +168,9 @@ struct run {
 	uint64_t quiet_ns;        /* then it has; 0: somebody is still at his script */
 	bool losses;              /* somebody died or lost its connection */
 	bool flipped;             /* a fault has happened: -TARN_ECORRUPT is a right answer */
+	/* a fault was in this key's own bytes, RUN_KEYS: in none; the root's depth by then */
+	unsigned unreadable_key;
+	uint32_t unreadable_depth;
 	struct record records[RUN_RECORDS];
 	unsigned record_count;
 	uint64_t clock; /* of calls and returns */
@@ -191,6 +194,8 @@ bool run_schedule(struct run *run, uint64_t seed, enum run_kind kind);
 void run_print(const struct run *run, FILE *file);
 /* Have all come to the end of their scripts? */
 bool run_quiet(struct run *run);
+/* Depth of the subtable that was the first. */
+uint32_t run_root_depth(const struct run *run);
 void run_fail(struct run *run, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* scenario.c */

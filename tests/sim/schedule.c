@@ -47,6 +47,22 @@ bool run_quiet(struct run *run)
 
 /* ---- what happens to clients and memory ----------------------------------------------------- */
 
+/* Section 8: a split leaves a key that it can not read where it is, which may be the wrong half. */
+static void note_unreadable(struct run *run, const struct layout_block *block, uint64_t at)
+{
+	unsigned key = 0;
+
+	if (at != offsetof(struct layout_block, key_length) &&
+	    at != offsetof(struct layout_block, key_length) + 1 &&
+	    (at < LAYOUT_BLOCK_HEADER || at >= LAYOUT_BLOCK_HEADER + RUN_KEY_BYTES))
+		return;
+	while (key < run->nkeys &&
+	       memcmp(run->keys[key], layout_block_key(block), RUN_KEY_BYTES) != 0)
+		key++;
+	run->unreadable_key = key;
+	run->unreadable_depth = run_root_depth(run);
+}
+
 /*
  * Fault: one bit of a block that a committed slot names. Of a counter, not of its number, which has
  * no checksum.
@@ -76,6 +92,7 @@ static void flip(struct run *run)
 
 			at = layout_slot_offset(e->where) + sim_below(sim, 1000);
 		}
+		note_unreadable(run, block, at - offset);
 		byte = (uint8_t)(sim->pool[at] ^ 1u << sim_below(sim, 8));
 		sim_write(sim, at, &byte, 1);
 		sim_tracef(sim, "a bit flips at block %llx + %llu", (unsigned long long)offset,
