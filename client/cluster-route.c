@@ -29,7 +29,7 @@ int cluster_route(const struct cluster *c, uint32_t shard, struct cluster_route 
 			       shard, c->map->members[owner].name,
 			       (unsigned long long)c->map->epoch, c->map->cluster);
 	*ret_route = (struct cluster_route){
-		.shard = shard, .place = owner, .since = c->map->since[shard]};
+		.shard = shard, .place = owner, .since = c->map->since[shard], .epoch = c->map->epoch};
 	return 0;
 }
 

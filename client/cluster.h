@@ -130,13 +130,15 @@ bool cluster_passes(int result);
 struct cluster_route {
 	uint32_t shard, place;
 	uint64_t since; /* since when that member has the shard */
+	uint64_t epoch; /* of the map that says so */
 };
 /* 0; -TARN_EUNAVAILABLE with a text: nobody serves it, by the map. */
 int cluster_route(const struct cluster *cluster, uint32_t shard, struct cluster_route *ret_route);
 /* Has the shard been taken from the member since, so that what it did may not count? */
 static inline bool cluster_taken(const struct cluster *c, const struct cluster_route *route)
 {
-	return c->map->taken[route->shard] > route->since;
+	/* in one map it never is */
+	return c->map->epoch != route->epoch && c->map->taken[route->shard] > route->since;
 }
 /* Before something is done again that ended with a code that passes: a newer map, or a pause. False: the time is up. */
 bool cluster_again(struct tarn_session *session, uint64_t began_epoch, unsigned *tries,

@@ -156,15 +156,24 @@ static inline bool own_key_in_buffer(const struct group_get *get)
 	return !get->exists_only && key < buffer + get->bytes && buffer < key + get->key_bytes;
 }
 
+/* A cluster's blocking call has come here since the key's shard is this member's. */
+static inline bool elsewhere(const struct tarn_session *s, const struct item *item)
+{
+	uint32_t shard;
+
+	if (!s->since || (s->hashed_key == item->get.key && s->geometry.shards == s->since_shards))
+		return false;
+	return !found_since(s, item->hash, &shard);
+}
+
 static void locate(struct group *g, struct item *item)
 {
 	struct tarn_session *s = g->session;
 	struct candidate *c = &item->candidates[0];
 	uint64_t subtable;
-	uint32_t shard;
 
 	item->state = ITEM_ALONE;
-	if (s->since && !found_since(s, item->hash, &shard))
+	if (elsewhere(s, item))
 		return;
 	/* near, T1 is judged behind the copy, and who is too late needs its key once more */
 	if (g->near && own_key_in_buffer(&item->get))
