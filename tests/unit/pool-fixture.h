@@ -10,6 +10,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -36,8 +37,8 @@ static inline struct config *fixture_config_sized(const char *size, const char *
 	char text[512];
 
 	snprintf(text, sizeof(text),
-		 "[listen l]\npath = /l\n[pool main]\nsize = %s\nhugepages = off\nmax_clients = "
-		 "8\n%s",
+		 "[listen l]\npath = /l\n[pool main]\nsize = %s\nhugepages = off\nprefault = no\n"
+		 "max_clients = 8\n%s",
 		 size, more);
 	assert_int_equal(config_parse("fixture", text, strlen(text), &errors, &config), 0);
 	if (errors.count)
@@ -63,6 +64,12 @@ static inline void fixture_open_sized(struct fixture *fixture, const char *size,
 static inline void fixture_open(struct fixture *fixture, const char *more)
 {
 	fixture_open_sized(fixture, "8M", more);
+}
+
+/* All zeros again, and only what is touched afterwards costs time: some tests do this thousands of times. */
+static inline void fixture_clear(struct pool *pool)
+{
+	assert_int_equal(madvise(pool->memory.base, pool->memory.bytes, MADV_REMOVE), 0);
 }
 
 static inline void fixture_close(struct fixture *fixture)

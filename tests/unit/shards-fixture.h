@@ -56,7 +56,7 @@ static inline void open_sized(struct world *w, const char *size, uint32_t groups
 	pool = w->k.pool = w->k.f.pool;
 	plan = plan_of(pool, groups, keys);
 	keeper_free(pool->keeper);
-	memset(pool->memory.base, 0, pool->memory.bytes);
+	fixture_clear(pool);
 	assert_int_equal(layout_format(pool->memory.base, &plan), 0);
 	assert_int_equal(layout_superblock_check((const void *)pool->memory.base,
 						 pool->memory.bytes, &pool->geometry),

@@ -220,7 +220,7 @@ static void format(struct pool *pool, uint32_t groups, uint64_t keys)
 	};
 
 	keeper_free(pool->keeper);
-	memset(pool->memory.base, 0, pool->memory.bytes);
+	fixture_clear(pool);
 	assert_int_equal(layout_format(pool->memory.base, &plan), 0);
 	assert_int_equal(layout_superblock_check((const void *)pool->memory.base,
 						 pool->memory.bytes, &pool->geometry),

@@ -24,7 +24,7 @@ static void reformat(struct pool *pool)
 				   .max_value_bytes = pool->geometry.max_value_bytes,
 				   .hash_seed = 5};
 
-	memset(pool->memory.base, 0, pool->memory.bytes);
+	fixture_clear(pool);
 	must(layout_format(pool->memory.base, &plan) == 0, "layout_format");
 	memcpy(&superblock, pool->memory.base, sizeof(superblock));
 	must(layout_superblock_check(&superblock, pool->memory.bytes, &pool->geometry) == 0,
