@@ -17,6 +17,7 @@
 
 #include "common/err.h"
 #include "daemon/cluster-plan.h"
+#include "rounds.h"
 
 #define NAMES_MAX     24u
 #define RANDOM_SHARDS 64u
@@ -610,7 +611,7 @@ static void test_two_hundred(void **state)
 
 	(void)state;
 	found(&world, false, SHARDS, 100);
-	for (unsigned int step = 0; step < 200; step++) {
+	for (unsigned int step = 0; step < rounds(200); step++) {
 		unsigned int name = draw(&world, NAMES_MAX);
 		char text[16];
 		uint32_t moved;
@@ -725,7 +726,7 @@ static void heal(struct world *world)
 
 static void random_sequences(bool cache)
 {
-	for (unsigned int seed = 1; seed <= 20; seed++) {
+	for (unsigned int seed = 1; seed <= rounds(20); seed++) {
 		struct world world = {.random = seed};
 
 		found(&world, cache, RANDOM_SHARDS, 100);

@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "fixture.h"
+#include "rounds.h"
 #include "scan-cursor.h"
 
 #define MIB       (1ull << 20)
@@ -358,7 +359,7 @@ static void test_growth(void **state)
 
 	(void)state;
 	for (i = 0; i < sizeof(pauses) / sizeof(pauses[0]); i++)
-		for (seed = 1; seed < 25; seed++)
+		for (seed = 1; seed <= rounds(24); seed++)
 			grow_and_walk(seed, pauses[i], false);
 }
 
@@ -370,7 +371,7 @@ static void test_growth_and_positions(void **state)
 
 	(void)state;
 	for (i = 0; i < sizeof(pauses) / sizeof(pauses[0]); i++)
-		for (seed = 1; seed < 10; seed++)
+		for (seed = 1; seed <= rounds(9); seed++)
 			grow_and_walk(seed, pauses[i], true);
 }
 
