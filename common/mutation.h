@@ -60,7 +60,8 @@
 #define MUTATION_NOBOUND        170 /* a client goes on behind the bound of its map (tests/sim/handover-client.c) */
 #define MUTATION_ACKFRESH       171 /* ... and looks whether its map is fresh now, not whether the shard was taken since */
 #define MUTATION_TAKEBOOT       172 /* who takes a shard does not compare its own boot id */
-#define MUTATION_HANDOVER_LAST  172
+#define MUTATION_FENCEDWORD     173 /* a walk that ends behind the fence opens its shards */
+#define MUTATION_HANDOVER_LAST  173
 
 /* docs/sync.md; tests/sim/test-sync has to notice these */
 #define MUTATION_SYNC_FIRST       101

@@ -77,7 +77,8 @@ void handover_show(struct handover *h, uint32_t shard)
 	enum shard_state state = word_state(h, s);
 	uint64_t epoch = state == SHARD_GONE ? 0 : s->key, word = shard_word_make(state, epoch);
 
-	if (word == s->shown)
+	/* behind a fence all are "gone", whatever a walk that ends then has made of the stage */
+	if (word == s->shown || (h->fenced && !MUTATED(MUTATION_FENCEDWORD)))
 		return;
 	s->shown = word;
 	h->ops.word(h->arg, shard, state, epoch);
@@ -241,15 +242,16 @@ int handover_map(struct handover *h, const struct cluster_map *map, uint64_t now
 	if (map->epoch < h->epoch || (map->epoch == h->epoch && !h->fenced))
 		return 0;
 	take_over(h, map, now_ns);
+	h->fenced = false;
 	for (uint32_t i = 0; i < map->shards; i++) {
 		if (h->first)
 			settle_first(h, i);
 		else
 			settle(h, i);
-		/* behind a fence all words are "gone", whatever the stage */
+		/* behind a fence it was not, whatever the stage */
 		handover_show(h, i);
 	}
-	h->first = h->fenced = false;
+	h->first = false;
 	attempt_map_changed(h);
 	return 0;
 }

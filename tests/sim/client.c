@@ -401,6 +401,7 @@ static bool answered(struct run_client *c, const struct outcome *o)
 	case LINEAR_ADD:
 		return result == -TARN_ETYPE;
 	case LINEAR_PUT:
+	case LINEAR_VANISH:
 		break;
 	}
 	return false;

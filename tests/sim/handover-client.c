@@ -113,7 +113,7 @@ static void again(struct hw_client *c)
 	}
 	c->phase = HW_BEGIN;
 	/* a question at once, if it can be asked */
-	if (c->house_ns < w->now_ns + HW_BOUND_NS)
+	if (c->house_ns < w->now_ns + w->bound_ns)
 		c->house_ns = w->now_ns;
 	c->wake_ns = w->now_ns + hw_below(w, 20 * HW_MS);
 }
@@ -325,7 +325,7 @@ void hw_client_house(struct hw_client *c)
 	case 1:
 		m = &w->member[c->asked];
 		c->asking = 0;
-		c->house_ns = w->now_ns + hw_below(w, HW_BOUND_NS / 4);
+		c->house_ns = w->now_ns + hw_below(w, w->bound_ns / 4);
 		if (m->h == NULL || m->map == 0 || m->wake_ns > w->now_ns)
 			break;
 		c->answered_map = m->map;
@@ -334,15 +334,15 @@ void hw_client_house(struct hw_client *c)
 		break;
 	default:
 		c->asking = 0;
-		c->house_ns = w->now_ns + hw_below(w, HW_BOUND_NS / 4);
+		c->house_ns = w->now_ns + hw_below(w, w->bound_ns / 4);
 		/* who knows less than the client does not count */
 		if (c->answered_map < c->map)
 			break;
 		c->map = c->answered_map;
 		spent = c->age_ns + c->age_ns / 20;
-		if (spent > HW_BOUND_NS)
+		if (spent > w->bound_ns)
 			break;
-		c->fresh_ns = c->sent_ns + (HW_BOUND_NS - spent) * (uint64_t)(1024 + c->drift) / 1024;
+		c->fresh_ns = c->sent_ns + (w->bound_ns - spent) * (uint64_t)(1024 + c->drift) / 1024;
 		hw_trace(w, "c%u has the map of epoch %llu", c->number,
 			 (unsigned long long)w->maps[c->map].map.epoch);
 		break;

@@ -18,6 +18,9 @@ static void on_word(void *arg, uint32_t shard, enum shard_state state, uint64_t 
 
 	hw_trace(m->world, "m%u word of shard %u: state %u, epoch %llu", m->place, shard, state,
 		 (unsigned long long)epoch);
+	if (m->fenced && state != SHARD_GONE)
+		hw_fail(m->world, "m%u: the word of shard %u becomes %u behind the fence", m->place,
+			shard, state);
 	m->words[shard] = shard_word_make(state, epoch);
 }
 
@@ -278,9 +281,9 @@ static void fence(struct hw_member *m)
 static void map_step(struct hw_member *m)
 {
 	struct hw_world *w = m->world;
-	bool apart = m->apart_ns > w->now_ns;
+	bool apart = m->apart_ns > w->now_ns, fenced;
 
-	if (m->registered && w->now_ns > m->lease_ns + HW_LEASE_NS * 3 / 4) {
+	if (m->registered && w->now_ns > m->lease_ns + w->lease_ns * 3 / 4) {
 		fence(m);
 		return;
 	}
@@ -302,13 +305,14 @@ static void map_step(struct hw_member *m)
 		break;
 	default:
 		m->confirmed_ns = m->lease_ns = m->sent_ns;
-		if (m->read_map > m->map || m->fenced) {
+		fenced = m->fenced;
+		m->fenced = false;
+		if (m->read_map > m->map || fenced) {
 			m->map = m->read_map > m->map ? m->read_map : m->map;
 			hw_trace(w, "m%u has the map of epoch %llu", m->place,
 				 (unsigned long long)w->maps[m->map].map.epoch);
 			handover_map(m->h, &w->maps[m->map].map, w->now_ns);
 		}
-		m->fenced = false;
 		break;
 	}
 	m->reading = (m->reading + 1) % 3;
@@ -322,7 +326,7 @@ static void start(struct hw_member *m)
 	struct handover_options options = {.shards = HW_SHARDS,
 						 .self = (uint16_t)(m->place + 1),
 						 .cache = w->cache,
-						 .bound_ns = HW_BOUND_NS};
+						 .bound_ns = w->bound_ns};
 
 	hw_trace(w, "m%u starts", m->place);
 	options.boot_id = ++m->boot_id;

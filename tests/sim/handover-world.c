@@ -130,8 +130,8 @@ void hw_vanish(struct hw_world *w, uint32_t shard)
 		struct hw_record *r = &w->records[w->record_count++];
 
 		*r = (struct hw_record){.key = key};
-		r->op.kind = LINEAR_DELETE;
-		r->op.outcome = w->current[key] ? LINEAR_OK : LINEAR_ABSENT;
+		r->op.kind = w->pools ? LINEAR_VANISH : LINEAR_DELETE;
+		r->op.outcome = w->current[key] || w->pools ? LINEAR_OK : LINEAR_ABSENT;
 		r->op.client = HW_CLIENTS;
 		r->op.invoked = ++w->clock;
 		r->op.returned = ++w->clock;
@@ -231,8 +231,10 @@ static bool arrive(struct hw_world *w, const struct hw_request *r)
 			check_switch(w, shard);
 			break;
 		case HANDOVER_TAKE:
-			w->takes++;
-			hw_vanish(w, shard);
+			if (shard < HW_PLAY) {
+				w->takes++;
+				hw_vanish(w, shard);
+			}
 			break;
 		case HANDOVER_AGAIN:
 		case HANDOVER_GIVE_UP:
@@ -365,11 +367,18 @@ static void declare(struct hw_world *w, uint16_t place)
 	hw_trace(w, "m%u is taken for dead", place);
 	/* it may well be standing still, and clients may hear of nothing */
 	if (hw_chance(w, 512))
-		w->member[place].wake_ns = w->now_ns + HW_BOUND_NS + hw_below(w, 3 * HW_BOUND_NS);
+		w->member[place].wake_ns = w->now_ns + w->bound_ns + hw_below(w, 3 * w->bound_ns);
 	for (unsigned i = 0; i < w->clients_count; i++)
 		if (hw_chance(w, 300))
-			w->client[i].house_ns = w->now_ns + hw_below(w, 4 * HW_BOUND_NS);
+			w->client[i].house_ns = w->now_ns + hw_below(w, 4 * w->bound_ns);
 	hw_map_publish(w);
+}
+
+void hw_revive(struct hw_world *w)
+{
+	for (uint16_t i = 0; i < w->members; i++)
+		if (hw_newest(w)->members[i].state == CLUSTER_DOWN)
+			declare(w, i);
 }
 
 void hw_planner_step(struct hw_world *w)
@@ -382,7 +391,7 @@ void hw_planner_step(struct hw_world *w)
 		withdraw(w, shard);
 		break;
 	case 1:
-		if (w->cache)
+		if (w->cache || w->forgets)
 			declare(w, place);
 		break;
 	case 2: /* of something else */
@@ -475,7 +484,9 @@ void hw_reset(struct hw_world *w, uint64_t seed)
 	w->seed = w->random = seed;
 	w->now_ns = 1000 * HW_MS;
 	w->steps = w->clock = 0;
-	w->calm = false;
+	w->calm = w->forgets = false;
+	w->bound_ns = HW_BOUND_NS;
+	w->lease_ns = HW_LEASE_NS;
 	w->failure[0] = 0;
 	w->record_count = 0;
 	w->cache = hw_chance(w, 400);

@@ -163,9 +163,11 @@ struct hw_request {
 struct hw_world {
 	uint64_t seed, random, now_ns, steps;
 	bool cache, verbose, calm; /* calm: no faults any more */
+	bool forgets; /* a store pool, whose members are taken for dead, too: their keys are given up (`forget`) */
+	bool pools;   /* test-handover-pool: what a key holds is known in its pool alone */
 	uint32_t members, clients_count;
 	uint32_t faults, stalls; /* per 1024 steps, of all and of a client's */
-	uint64_t tick_ns;
+	uint64_t tick_ns, bound_ns, lease_ns;
 	struct hw_member member[HW_MEMBERS];
 	struct hw_client client[HW_CLIENTS];
 	struct hw_map maps[HW_MAPS];
@@ -210,6 +212,8 @@ void hw_keeper_step(struct hw_world *w);
 void hw_planner_step(struct hw_world *w);
 void hw_fault_step(struct hw_world *w);
 bool hw_keeper_idle(const struct hw_world *w);
+/* Who was taken for dead lives, and has been noticed. */
+void hw_revive(struct hw_world *w);
 void hw_reset(struct hw_world *w, uint64_t seed);
 void hw_free(struct hw_world *w);
 

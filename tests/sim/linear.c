@@ -189,6 +189,9 @@ static bool apply(const struct linear *linear, unsigned index, struct state *sta
 		if (effect)
 			*state = (struct state){.kind = STATE_ABSENT};
 		return true;
+	case LINEAR_VANISH:
+		*state = (struct state){.kind = STATE_ABSENT};
+		return true;
 	case LINEAR_PUT:
 		break;
 	case LINEAR_PUT_IF_ABSENT:
@@ -288,6 +291,8 @@ static const char *kind_name(enum linear_kind kind)
 		return "delete";
 	case LINEAR_ADD:
 		return "add";
+	case LINEAR_VANISH:
+		return "vanish";
 	}
 	return "?";
 }
@@ -325,7 +330,7 @@ void linear_print(FILE *file, const struct linear_op *ops, unsigned count, uint6
 			fprintf(file, " (of v%llu)", (unsigned long long)op->expected);
 		if (op->kind == LINEAR_ADD || op->counter)
 			fprintf(file, " %lld", (long long)op->value);
-		else if (op->kind != LINEAR_DELETE &&
+		else if (op->kind != LINEAR_DELETE && op->kind != LINEAR_VANISH &&
 			 (op->kind != LINEAR_GET || op->outcome == LINEAR_OK))
 			fprintf(file, " v%llu", (unsigned long long)op->value);
 		if (op->kind == LINEAR_ADD && op->outcome == LINEAR_OK)

@@ -27,7 +27,8 @@ enum linear_kind {
 	LINEAR_PUT_IF_ABSENT,
 	LINEAR_PUT_IF_STAMP,
 	LINEAR_DELETE,
-	LINEAR_ADD
+	LINEAR_ADD,
+	LINEAR_VANISH /* the key is gone from then on, whether it was there or not */
 };
 
 enum linear_outcome {

@@ -11,6 +11,7 @@
 #include "tarn/tarn.h"
 
 #define RETRY_NS (5 * HW_MS)
+#define WAIT_NS  (50 * HW_MS) /* for a map that says something else */
 #define KEEP_NS  (400 * HW_MS)
 
 static struct pw_client *of(struct hw_client *c)
@@ -21,6 +22,11 @@ static struct pw_client *of(struct hw_client *c)
 static struct hw_record *record_of(const struct hw_client *c)
 {
 	return &c->world->records[c->record];
+}
+
+static bool takes(const struct hw_client *c)
+{
+	return pw_world(c->world)->mix.takes;
 }
 
 /* ---- connections ---- */
@@ -37,7 +43,8 @@ static int connect_again(struct session_connector *connector, uint64_t timeout_n
 	(void)timeout_ns;
 	*ret_wait_ns = 0;
 	*ret_again = SESSION_SOON;
-	if (!sim_daemon_connect(sim->daemon, &link.identity.client_slot, &link.identity.client_id))
+	if (c->client->world->member[own->member].fenced ||
+	    !sim_daemon_connect(sim->daemon, &link.identity.client_slot, &link.identity.client_id))
 		return -TARN_ESESSION;
 	link.ep = sim_connect(sim, c->client->number, link.identity.client_slot, link.identity.client_id);
 	link.geometry = sim->geometry;
@@ -123,7 +130,15 @@ static void end(struct hw_client *c, enum linear_outcome outcome, bool dropped)
 		 : outcome == LINEAR_ABSENT ? "absent"
 					     : "done");
 	c->phase = HW_IDLE;
-	c->wake_ns = w->now_ns + hw_while(w) / 16;
+	/* so that there are calls for as long as members come and go */
+	c->wake_ns = w->now_ns + (takes(c) ? hw_below(w, w->bound_ns / 2) : hw_while(w) / 16);
+}
+
+/* Its housekeeping asks for a map, unless it can reach nobody. */
+static void ask_soon(struct hw_client *c)
+{
+	if (!takes(c) || c->house_ns < c->world->now_ns + c->world->bound_ns)
+		c->house_ns = c->world->now_ns;
 }
 
 static void again(struct hw_client *c)
@@ -135,8 +150,8 @@ static void again(struct hw_client *c)
 		return;
 	}
 	c->phase = HW_BEGIN;
-	c->house_ns = w->now_ns;
-	c->wake_ns = w->now_ns + hw_below(w, RETRY_NS);
+	ask_soon(c);
+	c->wake_ns = w->now_ns + hw_below(w, takes(c) ? WAIT_NS : RETRY_NS);
 }
 
 static void begin(struct hw_client *c)
@@ -145,6 +160,11 @@ static void begin(struct hw_client *c)
 	c->phase = HW_BEGIN;
 	c->limit_ns = c->world->now_ns + HW_LIMIT_NS;
 	pw_call_begin(c);
+}
+
+static bool fresh(const struct hw_client *c)
+{
+	return c->world->now_ns < c->fresh_ns || MUTATED(MUTATION_NOBOUND);
 }
 
 /* The map as it is known now; which member, and its session. */
@@ -156,7 +176,14 @@ static void start(struct hw_client *client)
 	const struct hw_record *r = record_of(client);
 	struct tarn_session *s;
 
+	client->call_map = client->map;
 	client->target = map->owners[r->key % HW_PLAY];
+	/* no write is begun with an old map; of one that gets old meanwhile answer() decides */
+	if (client->target == CLUSTER_NOBODY ||
+	    (takes(client) && r->op.kind != LINEAR_GET && !fresh(client) && hw_chance(w, 900))) {
+		again(client);
+		return;
+	}
 	s = c->sessions[client->target];
 	if (s->lost && session_reconnect_try(s, 0) < 0) {
 		/* not by the session's own back-off, which knows the real time alone */
@@ -172,6 +199,33 @@ static void start(struct hw_client *client)
 	c->task->status = 0;
 }
 
+/*
+ * client/cluster-call.c, judge(): does the map with which the call was begun count? In a store pool a get goes on with an old one, and what
+ * it finds of a shard that was given up meanwhile is not told here.
+ */
+static void answer(struct hw_client *client)
+{
+	struct hw_world *w = client->world;
+	const struct hw_record *r = record_of(client);
+	bool get = r->op.kind == LINEAR_GET;
+	uint64_t taken = w->maps[client->map].taken[r->key % HW_PLAY];
+
+	if (!fresh(client) && get && !w->cache) {
+		end(client, LINEAR_MAYBE, true);
+	} else if (!fresh(client) && w->now_ns < client->limit_ns && hw_chance(w, 900)) {
+		client->phase = HW_ANSWER;
+		client->wake_ns = w->now_ns + hw_below(w, WAIT_NS);
+		ask_soon(client);
+	} else if (fresh(client) &&
+		   (taken <= w->maps[client->call_map].map.epoch || MUTATED(MUTATION_ACKFRESH))) {
+		end(client, r->op.outcome, false);
+	} else if (!get && r->op.outcome == LINEAR_OK) {
+		end(client, LINEAR_MAYBE, false);
+	} else {
+		again(client);
+	}
+}
+
 static void judge(struct hw_client *client, int result)
 {
 	struct pw_client *c = of(client);
@@ -180,7 +234,10 @@ static void judge(struct hw_client *client, int result)
 
 	switch (pw_call_judge(client, s, result)) {
 	case PW_ANSWERED:
-		end(client, r->op.outcome, false);
+		if (takes(client))
+			answer(client);
+		else
+			end(client, r->op.outcome, false);
 		break;
 	case PW_AGAIN:
 		again(client);
@@ -244,6 +301,8 @@ void hw_client_step(struct hw_client *client)
 	} else if (client->phase == HW_BEGIN) {
 		start(client);
 		ended = c->task && c->task->step(c->task);
+	} else if (client->phase == HW_ANSWER) {
+		answer(client);
 	} else if (client->calls) {
 		begin(client);
 	}
@@ -257,7 +316,7 @@ void hw_client_step(struct hw_client *client)
 }
 
 /* A newer map, of a member that can be asked. */
-void hw_client_house(struct hw_client *c)
+static void look_for_map(struct hw_client *c)
 {
 	struct hw_world *w = c->world;
 	const struct hw_member *m = &w->member[hw_below(w, w->members)];
@@ -265,4 +324,44 @@ void hw_client_house(struct hw_client *c)
 	c->house_ns = w->now_ns + hw_below(w, HW_BOUND_NS);
 	if (m->h != NULL && m->map > c->map && m->wake_ns <= w->now_ns)
 		c->map = m->map;
+}
+
+/* As handover-client.c does it: counts from when it has sent the question. */
+void hw_client_house(struct hw_client *c)
+{
+	struct hw_world *w = c->world;
+	const struct hw_member *m = &w->member[c->asked];
+	uint64_t spent;
+
+	if (!takes(c)) {
+		look_for_map(c);
+		return;
+	}
+	switch (c->asking) {
+	case 0:
+		c->asked = (unsigned)hw_below(w, w->members);
+		c->sent_ns = w->now_ns;
+		c->asking = 1;
+		return;
+	case 1:
+		c->asking = 0;
+		c->house_ns = w->now_ns + hw_below(w, w->bound_ns / 4);
+		if (m->h == NULL || m->map == 0 || m->fenced || m->wake_ns > w->now_ns)
+			return;
+		c->answered_map = m->map;
+		c->age_ns = w->now_ns - m->confirmed_ns;
+		c->asking = 2;
+		return;
+	default:
+		c->asking = 0;
+		c->house_ns = w->now_ns + hw_below(w, w->bound_ns / 4);
+		/* who knows less than the client does not count */
+		if (c->answered_map < c->map)
+			return;
+		c->map = c->answered_map;
+		spent = c->age_ns + c->age_ns / 20;
+		if (spent < w->bound_ns)
+			c->fresh_ns = c->sent_ns +
+				      (w->bound_ns - spent) * (uint64_t)(1024 + c->drift) / 1024;
+	}
 }

@@ -211,6 +211,9 @@ static void on_word(void *arg, uint32_t shard, enum shard_state state, uint64_t 
 {
 	struct hw_member *m = arg;
 
+	if (m->fenced && state != SHARD_GONE)
+		hw_fail(m->world, "m%u: the word of shard %u becomes %u behind the fence", m->place,
+			shard, state);
 	if (shard < HW_PLAY)
 		hw_trace(m->world, "m%u word of shard %u: state %u, epoch %llu", m->place, shard, state,
 			 (unsigned long long)epoch);
@@ -427,12 +430,13 @@ void hw_mover_step(struct hw_member *m)
 void pw_member_begin(struct hw_member *m)
 {
 	struct handover_options options = {
-		.shards = HW_SHARDS, .self = (uint16_t)(m->place + 1), .bound_ns = HW_BOUND_NS};
+		.shards = HW_SHARDS, .self = (uint16_t)(m->place + 1), .cache = m->world->cache,
+		.bound_ns = m->world->bound_ns};
 
 	hw_trace(m->world, "m%u starts", m->place);
 	options.boot_id = ++m->boot_id;
 	m->map = m->reading = 0;
-	m->registered = false;
+	m->registered = m->fenced = false;
 	pool_of(m)->job_done = false;
 	memset(m->cut, 0, sizeof(m->cut));
 	if (handover_create(&options, &ops, m, &m->h) < 0)
@@ -467,27 +471,74 @@ bool hw_member_idle(const struct hw_member *m)
 	return m->h != NULL && m->map == m->world->newest && !m->mover.runs && m->ask_count == 0;
 }
 
+/* Connections first, as daemon/member-etcd.c does it. Who has the memory mapped may go on in it. */
+static void fence(struct hw_member *m)
+{
+	struct pw_world *w = pw_world(m->world);
+
+	hw_trace(m->world, "m%u loses its lease", m->place);
+	m->fenced = true;
+	m->registered = false;
+	m->reading = 0;
+	m->world->fences++;
+	pw_mover_break(m);
+	for (unsigned i = 0; i < HW_CLIENTS; i++)
+		if (!pw_sim(m)->tuning.stoppable || hw_chance(m->world, 512))
+			pw_client_lose(&w->clients[i], m->place);
+	shards_gone(shards_of(m));
+	handover_fence(m->h);
+}
+
+/* Its record first, then the map, which was read behind it. */
 static void map_step(struct hw_member *m)
 {
 	struct hw_world *w = m->world;
+	bool fenced;
 
+	if (pw_world(w)->mix.takes && m->registered && w->now_ns > m->lease_ns + w->lease_ns * 3 / 4) {
+		fence(m);
+		return;
+	}
 	if (m->apart_ns > w->now_ns)
 		return;
 	if (!m->registered) {
 		m->registered = true;
+		m->lease_ns = w->now_ns;
 		w->record_boot[m->place] = m->boot_id;
 		m->reading = 0;
 		return;
 	}
-	if (m->reading == 0) {
+	switch (m->reading) {
+	case 0:
+		m->sent_ns = w->now_ns;
+		break;
+	case 1:
 		m->read_map = w->newest;
-	} else if (m->read_map > m->map) {
-		m->map = m->read_map;
-		hw_trace(w, "m%u has the map of epoch %llu", m->place,
-			 (unsigned long long)w->maps[m->map].map.epoch);
-		handover_map(m->h, &w->maps[m->map].map, w->now_ns);
+		break;
+	default:
+		m->confirmed_ns = m->lease_ns = m->sent_ns;
+		fenced = m->fenced;
+		m->fenced = false;
+		if (m->read_map > m->map || fenced) {
+			m->map = m->read_map > m->map ? m->read_map : m->map;
+			hw_trace(w, "m%u has the map of epoch %llu", m->place,
+				 (unsigned long long)w->maps[m->map].map.epoch);
+			handover_map(m->h, &w->maps[m->map].map, w->now_ns);
+		}
 	}
-	m->reading = 1 - m->reading;
+	m->reading = (m->reading + 1) % 3;
+}
+
+/* Any that nobody has: the plan (daemon/cluster-plan.c) says whose, and may be of any age. */
+static void take_step(struct hw_member *m)
+{
+	const struct hw_map *map = &m->world->maps[m->map];
+
+	if (!m->map || map->members[m->place].state != CLUSTER_UP)
+		return;
+	for (uint32_t shard = 0; shard < HW_SHARDS; shard++)
+		if (map->owners[shard] == CLUSTER_NOBODY)
+			handover_take(m->h, shard);
 }
 
 static void ask_step(struct hw_member *m)
@@ -534,6 +585,7 @@ void hw_member_step(struct hw_member *m)
 			ask_step(m);
 		break;
 	case 2:
+		take_step(m);
 		if (m->mover.connected && pool_of(m)->mover.session->lost) {
 			m->mover.connected = false;
 			handover_lost(m->h, m->mover.attempt.number);

@@ -3,9 +3,10 @@
  * pool-world.h - handover-world.h's two members with pools: the real code of clients (client/kv*.c) and of the daemon (keeper.c
  * and its parts, shards.c, shard-copy.c, recover.c) around daemon/handover*.c
  *
- * Each pool is a struct sim (fabric-sim.h), with endpoints for the clients and, the last one, for the other member's mover. Store pools
- * alone, and no leases: who is taken for dead, and clients' bounds, are handover-member.c's and handover-client.c's. Next:
- * pool-member.c, pool-client.c, test-handover-pool.c.
+ * Each pool is a struct sim (fabric-sim.h), with endpoints for the clients and, the last one, for the other member's mover. In some schedules
+ * (struct pw_mix, takes) members have leases and are fenced, or taken for dead though they live: then in a cache pool, or in a store pool whose
+ * operator gives their keys up (`forget`), the other one takes their shards, and clients' maps are bound in time. Next: pool-member.c,
+ * pool-client.c, test-handover-pool.c.
  */
 #ifndef TARN_SIM_POOL_WORLD_H
 #define TARN_SIM_POOL_WORLD_H
@@ -18,6 +19,8 @@
 #define PW_KEY_BYTES 8u
 #define PW_MOVER     HW_CLIENTS /* its endpoint */
 #define PW_VALUE_BYTES 300000u  /* the largest value: two blocks and a head */
+#define PW_BOUND_NS    (1000 * HW_MS) /* of a map, where shards are taken; a lease */
+#define PW_LEASE_NS    (2000 * HW_MS)
 
 struct pw_mover {
 	struct tarn_session *session;
@@ -58,6 +61,7 @@ struct pw_client {
 struct pw_mix {
 	bool counters; /* keys 0 and 1 are mostly counted with */
 	bool counting; /* nothing else is done */
+	bool takes; /* leases; members are taken for dead */
 	bool conditions, expiry, sizes;
 	bool large; /* values in extents */
 };
@@ -75,7 +79,7 @@ struct pw_world {
 	uint64_t epochs_all, epochs_any, epoch_seen[PW_MEMBERS], epoch_base[PW_MEMBERS];
 	uint64_t switches; /* before the schedule */
 	/* of all schedules */
-	uint64_t adds, conditional, expiring, larges;
+	uint64_t adds, conditional, expiring, larges, crowded;
 };
 
 static inline struct pw_world *pw_world(struct hw_world *w)

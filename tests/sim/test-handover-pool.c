@@ -5,7 +5,7 @@
  *	test-handover-pool [--schedules N] [--first SEED]
  *	test-handover-pool --seed N --verbose
  *
- * Checked: at each switch the target holds what the source has frozen; each key's history over both pools is linearizable; in the end each owner is
+ * Checked: at each switch the target holds what the source has frozen; behind a fence all words are "gone"; each key's history over both pools is linearizable; in the end each owner is
  * open, nothing is frozen, and nobody else has a key; and what shadow.c watches in each pool. Prints TAP.
  */
 #include <malloc.h>
@@ -72,15 +72,34 @@ static bool prepare(struct pw_world *w)
 
 /* ---- a schedule begins ---- */
 
+#define TAKE_MUTATIONS                                                                        \
+	MUTATION_TAKEFIRST, MUTATION_MOVER, MUTATION_NOWAIT, MUTATION_NOBOUND, MUTATION_FENCEDWORD
+
+/* In 1024. What a mutation needs is in all of its schedules, or in none. */
+static uint32_t takes_share(void)
+{
+#ifdef TARN_MUTATIONS
+	static const int mutations[] = {TAKE_MUTATIONS};
+
+	for (unsigned i = 0; i < sizeof(mutations) / sizeof(mutations[0]); i++)
+		if (MUTATED(mutations[i]))
+			return 1024;
+	if (tarn_mutation)
+		return 0;
+#endif
+	return 256;
+}
+
 /* Half of the schedules have plain calls alone, which are quick and have most of what is told apart by mutations. */
 static void choose_mix(struct pw_world *w)
 {
 	struct hw_world *hw = &w->hw;
 
-	w->mix = (struct pw_mix){0};
+	w->mix = (struct pw_mix){.takes = hw_chance(hw, takes_share())};
 	if (hw_chance(hw, 512))
 		return;
-	w->mix = (struct pw_mix){.counters = hw_chance(hw, 512),
+	w->mix = (struct pw_mix){.takes = w->mix.takes,
+				 .counters = hw_chance(hw, 512),
 				 .counting = hw_chance(hw, 300),
 				 .conditions = hw_chance(hw, 512),
 				 .expiry = hw_chance(hw, 400),
@@ -104,14 +123,22 @@ static bool begin(struct pw_world *w, uint64_t seed)
 
 	hw_reset(hw, seed);
 	choose_mix(w);
+	hw->pools = true;
+	hw->cache = w->mix.takes && hw_chance(hw, 512);
+	hw->forgets = w->mix.takes && !hw->cache;
 	w->switches = hw->switches;
 	w->epochs_all = w->epochs_any = 0;
 	faa = hw_chance(hw, w->mix.counting ? 800 : 512);
-	hw->cache = hw->maps[1].map.cache = false;
+	hw->maps[1].map.cache = hw->cache;
 	hw->members = hw->maps[1].map.member_count = PW_MEMBERS;
 	for (uint32_t shard = 0; shard < HW_SHARDS; shard++)
 		hw->maps[1].owners[shard] = (uint16_t)(shard % PW_MEMBERS);
 	hw->tick_ns = HW_MS / 20 << hw_below(hw, 5);
+	if (w->mix.takes) {
+		hw->bound_ns = PW_BOUND_NS;
+		hw->lease_ns = PW_LEASE_NS;
+		hw->tick_ns = HW_MS / 5 << hw_below(hw, 3);
+	}
 	stoppable = hw_chance(hw, 512);
 	for (unsigned i = 0; i < PW_MEMBERS; i++) {
 		struct sim *sim = w->pools[i].sim;
@@ -287,6 +314,9 @@ static bool at_rest(const struct pw_world *w)
 
 	if (!hw_keeper_idle(hw) || hw_newest(hw)->map.move_count)
 		return false;
+	for (uint32_t shard = 0; shard < HW_SHARDS; shard++)
+		if (hw_newest(hw)->owners[shard] == CLUSTER_NOBODY)
+			return false;
 	for (unsigned i = 0; i < HW_CLIENTS; i++)
 		if (hw->client[i].phase != HW_IDLE || hw->client[i].calls)
 			return false;
@@ -297,7 +327,7 @@ static bool at_rest(const struct pw_world *w)
 			return false;
 		handover_get_stats(hw->member[i].h, &stats);
 		if (stats.phase != HANDOVER_IDLE || stats.open != stats.owned || stats.clearing ||
-		    stats.ready)
+		    stats.ready || stats.fenced)
 			return false;
 	}
 	return true;
@@ -357,6 +387,10 @@ static void check_histories(struct bench *b)
 				pw_call_expires(&b->world, &w->records[i]);
 				ops[count++] = w->records[i].op;
 			}
+		if (count + 1 == LINEAR_MAX_OPS) {
+			b->world.crowded++;
+			continue;
+		}
 		last_get(&b->world, key, &ops[count++]);
 		if (linear_check(b->linear, ops, count, &deepest) == 1)
 			continue;
@@ -379,8 +413,11 @@ static void calm_down(struct pw_world *w)
 		m->wake_ns = m->apart_ns = m->mover.wake_ns = 0;
 		pw_sim(m)->tuning.stalls = pw_sim(m)->tuning.post_stalls = 0;
 	}
+	for (unsigned i = 0; i < HW_CLIENTS; i++)
+		hw->client[i].house_ns = 0;
 	for (unsigned i = 0; i < HW_REQUESTS; i++)
 		hw->requests[i].ready_ns = 0;
+	hw_revive(hw);
 }
 
 /* ---- schedules ---- */
@@ -420,7 +457,7 @@ static bool idle(const struct hw_test *test)
 	const struct pw_world *pw = &((const struct bench *)test)->world;
 	const struct hw_world *w = test->world;
 
-	return !w->switches || !w->given_up || !w->starts || !pw->adds || !pw->conditional || !pw->expiring ||
+	return !w->takes || !w->fences || pw->crowded * 50 > test->schedules || !w->switches || !w->given_up || !w->starts || !pw->adds || !pw->conditional || !pw->expiring ||
 	       !pw->larges;
 }
 
@@ -429,20 +466,22 @@ static void print(const struct hw_test *test)
 	const struct pw_world *pw = &((const struct bench *)test)->world;
 	const struct hw_world *w = test->world;
 
-	printf("%llu hand-overs, %llu given up, %llu starts; of %llu calls %llu answered; %llu adds, %llu "
+	printf("%llu hand-overs, %llu given up, %llu shards taken, %llu leases lost, %llu starts; of %llu calls %llu answered; %llu adds, %llu "
 	       "conditions, %llu values that expire, %llu in extents",
 	       (unsigned long long)w->switches, (unsigned long long)w->given_up,
+	       (unsigned long long)w->takes, (unsigned long long)w->fences,
 	       (unsigned long long)w->starts, (unsigned long long)w->calls,
 	       (unsigned long long)w->acknowledged, (unsigned long long)pw->adds,
 	       (unsigned long long)pw->conditional, (unsigned long long)pw->expiring,
 	       (unsigned long long)pw->larges);
 }
 
-/* WORDEPOCH and INSEARLY need more chance than there is time for here: test-handover has them */
+/* WORDEPOCH, INSEARLY, ACKFRESH and TAKEBOOT need more chance than there is time for here: test-handover has them */
 static const int mutations[] = {
 	MUTATION_MISSWORD, MUTATION_FROZWORD, MUTATION_INSWORD, MUTATION_NOFREEZE, MUTATION_NOKILL,
 	MUTATION_NOPURGE,  MUTATION_NOAGAIN,  MUTATION_NODEL,   MUTATION_PLAIN,
 	MUTATION_COUNTREAD, MUTATION_COUNTEARLY, MUTATION_NOTTL,
+	TAKE_MUTATIONS,
 };
 
 int main(int argc, char **argv)

@@ -79,7 +79,7 @@ static unsigned step(struct hw_world *w, unsigned last)
 		done = act(w, actor);
 	}
 	if (!done)
-		w->now_ns += hw_below(w, HW_BOUND_NS / 4);
+		w->now_ns += hw_below(w, w->bound_ns / 4);
 	hw_keeper_step(w);
 	return actor;
 }
@@ -126,15 +126,7 @@ static void calm_down(struct hw_world *w)
 		w->client[i].house_ns = 0;
 	for (unsigned i = 0; i < HW_REQUESTS; i++)
 		w->requests[i].ready_ns = 0;
-	for (unsigned i = 0; i < w->members && w->cache; i++)
-		if (hw_newest(w)->members[i].state == CLUSTER_DOWN) {
-			struct hw_map *next = hw_map_next(w);
-
-			if (next == NULL)
-				return;
-			next->members[i].state = CLUSTER_UP;
-			hw_map_publish(w);
-		}
+	hw_revive(w);
 }
 
 /* H4, and what each key holds in the end as one more get. */
@@ -271,7 +263,7 @@ static const int mutations[] = {
 	MUTATION_NOAGAIN,  MUTATION_NODEL,    MUTATION_PLAIN,     MUTATION_NOGONE,
 	MUTATION_REOPEN,   MUTATION_NOBOOT,   MUTATION_NOABORT,   MUTATION_FORGETS,
 	MUTATION_MOVER,    MUTATION_TAKEFIRST, MUTATION_NOWAIT,   MUTATION_READYSINCE,
-	MUTATION_NOBOUND,  MUTATION_ACKFRESH, MUTATION_TAKEBOOT,
+	MUTATION_NOBOUND,  MUTATION_ACKFRESH, MUTATION_TAKEBOOT,  MUTATION_FENCEDWORD,
 };
 
 int main(int argc, char **argv)

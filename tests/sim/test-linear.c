@@ -47,6 +47,7 @@
 	}
 #define ADD_TYPE(from, to, d)  OP(LINEAR_ADD, LINEAR_OTHER, from, to, d, 0)
 #define MAYBE_ADD(from, to, d) OP(LINEAR_ADD, LINEAR_MAYBE, from, to, d, 0)
+#define VANISH(from, to)       OP(LINEAR_VANISH, LINEAR_OK, from, to, 0, 0)
 #define EVER                   LINEAR_NEVER
 /* A put that expires in epoch 10 to 12, and readers in known epochs */
 #define MORTAL(from, to, v)                                                                \
@@ -136,6 +137,9 @@ static const struct history histories[] = {
 	{"killed client's put was seen late but took effect in time",
 	 1,
 	 {MAYBE_PUT(1, 3, 7), GET(6, 7, 7)}},
+	{"what vanishes is gone", 1, {PUT(1, 2, 7), VANISH(3, 4), NONE(5, 6)}},
+	{"there may have been nothing", 1, {VANISH(1, 2), VANISH(3, 4), PUT(5, 6, 7), GET(7, 8, 7)}},
+	{"read of what has vanished", 0, {PUT(1, 2, 7), VANISH(3, 4), GET(5, 6, 7)}},
 	{"ambiguous delete", 1, {PUT(1, 2, 7), MAYBE_DEL(3, EVER), GET(4, 5, 7), NONE(6, 7)}},
 	{"ambiguous add counts once", 1, {ADD(1, 2, 5, 5), MAYBE_ADD(3, EVER, 1), ADD(4, 5, 1, 7)}},
 	{"ambiguous add counts twice",

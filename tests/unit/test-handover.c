@@ -879,6 +879,33 @@ static void test_fence(void **state)
 		}
 }
 
+/* The walk that thaws ends behind the fence, and then the next lease is lost, too, before a map has come. */
+static void test_fence_walk(void **state)
+{
+	struct world *w = world_create(false, false);
+	struct node *n = &w->nodes[0];
+
+	(void)state;
+	fill(w);
+	start(n, true);
+	tell_map(n);
+	for (unsigned i = 0; i < 10 && !n->job_runs; i++)
+		step(n);
+	assert_int_equal(n->job, HANDOVER_THAW);
+	memset(n->words, 0, sizeof(n->words));
+	handover_fence(n->h);
+	job_end(n);
+	step(n);
+	for (uint32_t shard = 0; shard < SHARDS; shard++)
+		assert_int_equal(n->words[shard], 0);
+	memset(n->words, 0, sizeof(n->words));
+	handover_fence(n->h);
+	tell_map(n);
+	go(w, true);
+	check_rest(w);
+	world_free(w);
+}
+
 /* ---- taken without its owner ---- */
 
 static void test_take(void **state)
@@ -1123,6 +1150,7 @@ int main(void)
 		cmocka_unit_test(test_target_silent),
 		cmocka_unit_test(test_asked),
 		cmocka_unit_test(test_fence),
+		cmocka_unit_test(test_fence_walk),
 		cmocka_unit_test(test_take),
 		cmocka_unit_test(test_fixed),
 		cmocka_unit_test(test_wrong_map),
