@@ -95,7 +95,9 @@ struct layout_superblock {
 	uint64_t map_offset;         /* where the daemon publishes the cluster's map, twice in turn */
 	uint32_t shards;             /* a power of two */
 	uint32_t map_bytes;          /* for both */
-	uint8_t reserved1[1024 - 256];
+	/* of the daemon that was a member with it last, and where; 0: of none. daemon/pool-life.h */
+	uint64_t member_boot_id, member_place;
+	uint8_t reserved1[1024 - 272];
 	uint64_t epoch; /* own cache line; starts at 1 */
 	uint8_t reserved2[56];
 	uint64_t page_cursor; /* own cache line */
@@ -108,6 +110,7 @@ static_assert(offsetof(struct layout_superblock, global_depth) == 136, "superblo
 static_assert(offsetof(struct layout_superblock, created_ms) == 184, "superblock");
 static_assert(offsetof(struct layout_superblock, clean_ms) == 208, "superblock");
 static_assert(offsetof(struct layout_superblock, shards) == 248, "superblock");
+static_assert(offsetof(struct layout_superblock, member_boot_id) == 256, "superblock");
 static_assert(offsetof(struct layout_superblock, epoch) == 1024, "epoch has its own cache line");
 static_assert(offsetof(struct layout_superblock, page_cursor) == 1088,
 	      "page cursor has its own cache line");

@@ -238,19 +238,30 @@ int fdstore_create(const struct log *log, struct fdstore **ret_store)
 	return 0;
 }
 
+static struct kept *memory_of(const struct fdstore *store, const char *pool)
+{
+	for (size_t i = 0; i < store->count; i++)
+		if (store->kept[i].fd >= 0 && !store->kept[i].region[0] &&
+		    strcmp(store->kept[i].pool, pool) == 0)
+			return &store->kept[i];
+	return NULL;
+}
+
+int fdstore_find(const struct fdstore *store, const char *pool)
+{
+	const struct kept *kept = memory_of(store, pool);
+
+	return kept ? kept->fd : -1;
+}
+
 int fdstore_take(struct fdstore *store, const char *pool)
 {
-	int fd;
+	struct kept *kept = memory_of(store, pool);
+	int fd = kept ? kept->fd : -1;
 
-	for (size_t i = 0; i < store->count; i++) {
-		if (store->kept[i].fd < 0 || store->kept[i].region[0] ||
-		    strcmp(store->kept[i].pool, pool) != 0)
-			continue;
-		fd = store->kept[i].fd;
-		store->kept[i].fd = -1;
-		return fd;
-	}
-	return -1;
+	if (kept)
+		kept->fd = -1;
+	return fd;
 }
 
 int fdstore_take_region(struct fdstore *store, const char *pool,

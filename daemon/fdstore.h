@@ -29,6 +29,8 @@ struct fdstore_region {
 int fdstore_create(const struct log *log, struct fdstore **ret_store);
 /* The pool's memory, which is the caller's then; -1: none was kept. */
 int fdstore_take(struct fdstore *store, const char *pool);
+/* The same, and it stays the store's. */
+int fdstore_find(const struct fdstore *store, const char *pool);
 /*
  * Of the pools whose memory was not taken: gives the memory back. To be called when all pools of the
  * configuration are made.

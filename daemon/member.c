@@ -23,6 +23,7 @@
 #include "events.h"
 #include "keeper.h"
 #include "place.h"
+#include "pool-life.h"
 #include "pool.h"
 #include "self.h"
 #include "shards.h"
@@ -287,12 +288,16 @@ static void add_addresses(struct membership_record *record, const struct config 
 	}
 }
 
-static int self_fill(const struct config *config, const struct config_pool *pool, struct membership_record *record)
+static int self_fill(const struct daemon *daemon, const struct config_pool *pool, struct membership_record *record)
 {
+	const struct config *config = daemon->config;
 	int rc = config_member_name(&config->cluster, record->name);
 
 	if (rc < 0)
 		return rc;
+	if (config->cluster.membership.number != CONFIG_MEMBERSHIP_STATIC)
+		record->previous_boot_id =
+			pool_life_read(pool, daemon->fdstore, config->cluster.name.text, record->name);
 	record->weight = (uint32_t)config->cluster.weight.number;
 	while (record->boot_id == 0)
 		record->boot_id = auth_random();
@@ -373,7 +378,7 @@ int member_open(struct daemon *daemon, struct member **ret_member)
 	member->fixed = config->cluster.membership.number == CONFIG_MEMBERSHIP_STATIC;
 	member->config_name = config->cluster.name.text;
 	member->timer = evtimer_new(daemon->base, on_timer, member);
-	rc = member->timer ? self_fill(config, pool, &member->self) : err_set(-ENOMEM, "out of memory");
+	rc = member->timer ? self_fill(daemon, pool, &member->self) : err_set(-ENOMEM, "out of memory");
 	if (rc == 0)
 		rc = membership_create(&config->cluster, daemon->base, &member->self, &membership_events, member,
 				       daemon->log, &member->membership);
@@ -398,6 +403,7 @@ int member_begin(struct member *member)
 	rc = member->fixed ? 0 : member_etcd_join(member);
 	if (rc < 0)
 		return failed(config, rc);
+	pool_life_write(member->pool, member->config_name, member->self.name, member->self.boot_id);
 	options = (struct handover_options){
 		.shards = member->map->shards,
 		.self = member->self.number,

@@ -30,7 +30,7 @@
 #define EXTEND_US     30000000u
 #define SYNC_BYTES    (256ull << 20)
 /* The part of the superblock that has fields. */
-#define STAMPED_BYTES offsetof(struct layout_superblock, reserved1)
+#define STAMPED_BYTES offsetof(struct layout_superblock, member_boot_id)
 static_assert(STAMPED_BYTES % 8 == 0, "whole words");
 
 static void plan_fill(const struct config_pool *config, const struct pool *pool,
@@ -59,8 +59,7 @@ static void plan_fill(const struct config_pool *config, const struct pool *pool,
 	memcpy(plan->pool_id, id, sizeof(plan->pool_id));
 }
 
-/* Which start of this host's kernel it is; zeros when it does not say. */
-static void host_boot_id(uint8_t ret_id[16])
+void pool_host_boot_id(uint8_t ret_id[16])
 {
 	FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
 	unsigned int byte;
@@ -97,7 +96,7 @@ static int format(struct pool *pool, const struct layout_plan *plan)
 
 	if (rc < 0)
 		return rc;
-	host_boot_id(superblock(pool)->host_boot_id);
+	pool_host_boot_id(superblock(pool)->host_boot_id);
 	rc = layout_superblock_check(superblock(pool), pool->memory.bytes, &pool->geometry);
 	return rc < 0 ? rc : clients_create(pool);
 }
@@ -288,7 +287,7 @@ static int open_kept(struct pool *pool, const struct layout_plan *plan)
 	int rc;
 
 	opening.said_ns = clock_now_ns();
-	host_boot_id(opening.wish.host_boot_id);
+	pool_host_boot_id(opening.wish.host_boot_id);
 	self_read(pool, 0, &opening.superblock, sizeof(opening.superblock));
 	killed = opening.superblock.clean_ms == 0;
 	rc = recover_check(&opening.superblock, pool->memory.bytes, &opening.wish, &pool->geometry,

@@ -153,6 +153,8 @@ struct pool {
 	struct cluster_published published; /* of a pool of a cluster: what clients are told of the map */
 };
 
+/* Which start of this host's kernel it is; zeros when it does not say. */
+void pool_host_boot_id(uint8_t ret_id[16]);
 /*
  * A pool whose memory was kept (a file, or place->kept) is opened as it is, any other formatted. 0, or
  * a negative code with a text that does not name the pool. The config must outlive it.

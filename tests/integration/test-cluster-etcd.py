@@ -310,6 +310,26 @@ def test_one_name():
         assert settled(nodes)[0]["shards_owned"] == SHARDS
 
 
+def test_killed():
+    """Its last life's lease has long to go: whose pool was kept is back at once, and a copy of that pool says nothing."""
+    with Etcd() as etcd, Node("a", etcd, lease="5min", of_files=True) as node:
+        node.start()
+        settled([node])
+        with Node("other", etcd, member="a", of_files=True) as second:
+            path, copy = f"{node.files.name}/pool", f"{second.files.name}/pool"
+            subprocess.run(["cp", "--sparse=always", path, copy], check=True)
+            second.begin()
+            wait_until(lambda: "another member has the name" in second.log(), "the copy is refused")
+            second.kill()
+        node.kill()
+        node.start()
+        assert settled([node])[0]["shards_owned"] == SHARDS
+        # and once more: the record is the second life's now
+        node.kill()
+        node.start()
+        assert "another member has the name" not in node.log()
+
+
 def test_refused():
     with Etcd() as etcd:
         with Node("a", etcd, weight=0) as node:
@@ -337,6 +357,7 @@ if __name__ == "__main__":
             test_store,
             test_store_killed,
             test_one_name,
+            test_killed,
             test_refused,
             test_static_refuses_wishes,
         ]
