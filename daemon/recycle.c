@@ -78,6 +78,10 @@ struct recycle {
 	struct recycle_blocks blocks_now[LAYOUT_CLASSES];
 	struct recycle_blocks spare[LAYOUT_CLASSES], spare_now[LAYOUT_CLASSES]; /* without slabs */
 	uint64_t hurry_ns;                                                      /* not before */
+	/* pages of this step's walk that are to become free, all by one post */
+	struct self_change freed[SELF_CHANGES_MAX];
+	uint32_t freed_numbers[SELF_CHANGES_MAX];
+	unsigned freed_count;
 	/* when a client has found no page last, and nothing rested that it could wait for; 0: never */
 	uint64_t asked_ns;
 	struct recycle_stats stats;
@@ -292,6 +296,42 @@ static bool needs_count(const struct recycle *recycle, const struct page *page, 
 	       !note_ripe(recycle, page->note);
 }
 
+/* True if one has become free. */
+static bool free_noted(struct recycle *recycle)
+{
+	bool any = false;
+
+	self_cas_many(recycle->pool, recycle->freed, recycle->freed_count);
+	for (unsigned i = 0; i < recycle->freed_count; i++) {
+		uint32_t number = recycle->freed_numbers[i];
+
+		if (recycle->freed[i].seen != recycle->freed[i].compare)
+			continue;
+		note_drop(recycle, &recycle->pages[number]);
+		recycle->stats.pages_freed++;
+		/* any class may have it; this one has used memory and is likely to want it again,
+		 * and through the ring it gets it without asking us */
+		push(recycle, layout_page_class(recycle->freed[i].compare), number);
+		recycle->free_pages_now++;
+		any = true;
+	}
+	recycle->freed_count = 0;
+	return any;
+}
+
+/* Nobody changes a full page without a block in use: that its CAS comes a bit later makes no difference. */
+static bool free_page(struct recycle *recycle, uint32_t number, uint64_t word)
+{
+	recycle->freed_numbers[recycle->freed_count] = number;
+	recycle->freed[recycle->freed_count++] = (struct self_change){
+		.offset = layout_page_word_offset(&recycle->pool->geometry, number),
+		.compare = word,
+		.value = layout_page_next(word, LAYOUT_PAGE_FREE, 0, 0)};
+	if (self_is_far(recycle->pool) && recycle->freed_count < SELF_CHANGES_MAX)
+		return false;
+	return free_noted(recycle);
+}
+
 /* True if the page has become partial or free. */
 static bool full_page(struct recycle *recycle, uint32_t number, uint64_t word, bool hurry)
 {
@@ -306,18 +346,8 @@ static bool full_page(struct recycle *recycle, uint32_t number, uint64_t word, b
 	if (page->counts.in_use == 0 && page->counts.retired > 0 &&
 	    !(layout_class_is_counter(class) && recycle_held_up(recycle)))
 		recycle->resting_pages_now++;
-	if (page->counts.in_use == 0 && page->counts.retired == 0) {
-		if (!pool_cas_page_word(recycle->pool, number, word,
-					layout_page_next(word, LAYOUT_PAGE_FREE, 0, 0)))
-			return false;
-		note_drop(recycle, page);
-		recycle->stats.pages_freed++;
-		/* any class may have it; this one has used memory and is likely to want it again,
-		 * and through the ring it gets it without asking us */
-		push(recycle, class, number);
-		recycle->free_pages_now++;
-		return true;
-	}
+	if (page->counts.in_use == 0 && page->counts.retired == 0)
+		return free_page(recycle, number, word);
 	/*
 	 * What rests here does so for nothing if the page leaves: only when somebody is waiting for
 	 * just this size. Who waits for another one needs the page whole, and would not get it.
@@ -469,6 +499,8 @@ static bool walk(struct recycle *recycle, uint64_t budget_ns, bool hurry)
 		if (recycle->walk_page % 16 == 0)
 			worked = clock_now_ns() - began;
 	}
+	if (free_noted(recycle))
+		moved = true;
 	recycle->walk_worked_ns += clock_thread_ns() - cpu_began;
 	if (recycle->walk_page == recycle->pool->geometry.npages)
 		walk_end(recycle);
