@@ -403,7 +403,8 @@ int member_begin(struct member *member)
 	rc = member->fixed ? 0 : member_etcd_join(member);
 	if (rc < 0)
 		return failed(config, rc);
-	pool_life_write(member->pool, member->config_name, member->self.name, member->self.boot_id);
+	if (!member->fixed)
+		pool_life_write(member->pool, member->config_name, member->self.name, member->self.boot_id);
 	options = (struct handover_options){
 		.shards = member->map->shards,
 		.self = member->self.number,

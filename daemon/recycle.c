@@ -296,8 +296,8 @@ static bool needs_count(const struct recycle *recycle, const struct page *page, 
 	       !note_ripe(recycle, page->note);
 }
 
-/* True if one has become free. */
-static bool free_noted(struct recycle *recycle)
+/* What free_page() has put together. True if one has become free. */
+static bool free_together(struct recycle *recycle)
 {
 	bool any = false;
 
@@ -329,7 +329,7 @@ static bool free_page(struct recycle *recycle, uint32_t number, uint64_t word)
 		.value = layout_page_next(word, LAYOUT_PAGE_FREE, 0, 0)};
 	if (self_is_far(recycle->pool) && recycle->freed_count < SELF_CHANGES_MAX)
 		return false;
-	return free_noted(recycle);
+	return free_together(recycle);
 }
 
 /* True if the page has become partial or free. */
@@ -499,7 +499,7 @@ static bool walk(struct recycle *recycle, uint64_t budget_ns, bool hurry)
 		if (recycle->walk_page % 16 == 0)
 			worked = clock_now_ns() - began;
 	}
-	if (free_noted(recycle))
+	if (free_together(recycle))
 		moved = true;
 	recycle->walk_worked_ns += clock_thread_ns() - cpu_began;
 	if (recycle->walk_page == recycle->pool->geometry.npages)

@@ -309,42 +309,7 @@ void hw_client_step(struct hw_client *c)
 
 /* ---- its map ---- */
 
-/* Asks a member; counts from when it has sent the question. */
 void hw_client_house(struct hw_client *c)
 {
-	struct hw_world *w = c->world;
-	const struct hw_member *m;
-	uint64_t spent;
-
-	switch (c->asking) {
-	case 0:
-		c->asked = (unsigned)hw_below(w, w->members);
-		c->sent_ns = w->now_ns;
-		c->asking = 1;
-		break;
-	case 1:
-		m = &w->member[c->asked];
-		c->asking = 0;
-		c->house_ns = w->now_ns + hw_below(w, w->bound_ns / 4);
-		if (m->h == NULL || m->map == 0 || m->wake_ns > w->now_ns)
-			break;
-		c->answered_map = m->map;
-		c->age_ns = w->now_ns - m->confirmed_ns;
-		c->asking = 2;
-		break;
-	default:
-		c->asking = 0;
-		c->house_ns = w->now_ns + hw_below(w, w->bound_ns / 4);
-		/* who knows less than the client does not count */
-		if (c->answered_map < c->map)
-			break;
-		c->map = c->answered_map;
-		spent = c->age_ns + c->age_ns / 20;
-		if (spent > w->bound_ns)
-			break;
-		c->fresh_ns = c->sent_ns + (w->bound_ns - spent) * (uint64_t)(1024 + c->drift) / 1024;
-		hw_trace(w, "c%u has the map of epoch %llu", c->number,
-			 (unsigned long long)w->maps[c->map].map.epoch);
-		break;
-	}
+	hw_client_ask(c);
 }

@@ -281,7 +281,7 @@ static void fence(struct hw_member *m)
 static void map_step(struct hw_member *m)
 {
 	struct hw_world *w = m->world;
-	bool apart = m->apart_ns > w->now_ns, fenced;
+	bool apart = m->apart_ns > w->now_ns;
 
 	if (m->registered && w->now_ns > m->lease_ns + w->lease_ns * 3 / 4) {
 		fence(m);
@@ -296,26 +296,7 @@ static void map_step(struct hw_member *m)
 		w->record_boot[m->place] = m->boot_id;
 		return;
 	}
-	switch (m->reading) {
-	case 0:
-		m->sent_ns = w->now_ns;
-		break;
-	case 1:
-		m->read_map = w->newest;
-		break;
-	default:
-		m->confirmed_ns = m->lease_ns = m->sent_ns;
-		fenced = m->fenced;
-		m->fenced = false;
-		if (m->read_map > m->map || fenced) {
-			m->map = m->read_map > m->map ? m->read_map : m->map;
-			hw_trace(w, "m%u has the map of epoch %llu", m->place,
-				 (unsigned long long)w->maps[m->map].map.epoch);
-			handover_map(m->h, &w->maps[m->map].map, w->now_ns);
-		}
-		break;
-	}
-	m->reading = (m->reading + 1) % 3;
+	hw_member_read_map(m);
 }
 
 /* ---- the daemon ---- */

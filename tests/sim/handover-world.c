@@ -403,6 +403,73 @@ void hw_planner_step(struct hw_world *w)
 	}
 }
 
+/* ---- maps are read ---- */
+
+void hw_member_read_map(struct hw_member *m)
+{
+	struct hw_world *w = m->world;
+	bool fenced = m->fenced;
+
+	switch (m->reading) {
+	case 0:
+		m->sent_ns = w->now_ns;
+		break;
+	case 1:
+		m->read_map = w->newest;
+		break;
+	default:
+		m->confirmed_ns = m->lease_ns = m->sent_ns;
+		m->fenced = false;
+		if (m->read_map > m->map || fenced) {
+			m->map = m->read_map > m->map ? m->read_map : m->map;
+			hw_trace(w, "m%u has the map of epoch %llu", m->place,
+				 (unsigned long long)w->maps[m->map].map.epoch);
+			handover_map(m->h, &w->maps[m->map].map, w->now_ns);
+		}
+		break;
+	}
+	m->reading = (m->reading + 1) % 3;
+}
+
+void hw_client_ask(struct hw_client *c)
+{
+	struct hw_world *w = c->world;
+	const struct hw_member *m;
+	uint64_t spent;
+
+	switch (c->asking) {
+	case 0:
+		c->asked = (unsigned)hw_below(w, w->members);
+		c->sent_ns = w->now_ns;
+		c->asking = 1;
+		break;
+	case 1:
+		m = &w->member[c->asked];
+		c->asking = 0;
+		c->house_ns = w->now_ns + hw_below(w, w->bound_ns / 4);
+		if (m->h == NULL || m->map == 0 || m->wake_ns > w->now_ns)
+			break;
+		c->answered_map = m->map;
+		c->age_ns = w->now_ns - m->confirmed_ns;
+		c->asking = 2;
+		break;
+	default:
+		c->asking = 0;
+		c->house_ns = w->now_ns + hw_below(w, w->bound_ns / 4);
+		/* who knows less than the client does not count */
+		if (c->answered_map < c->map)
+			break;
+		c->map = c->answered_map;
+		spent = c->age_ns + c->age_ns / 20;
+		if (spent > w->bound_ns)
+			break;
+		c->fresh_ns = c->sent_ns + (w->bound_ns - spent) * (uint64_t)(1024 + c->drift) / 1024;
+		hw_trace(w, "c%u has the map of epoch %llu", c->number,
+			 (unsigned long long)w->maps[c->map].map.epoch);
+		break;
+	}
+}
+
 /* ---- what befalls them ---- */
 
 static bool owns_something(const struct hw_world *w, unsigned place)

@@ -212,6 +212,10 @@ void hw_keeper_step(struct hw_world *w);
 void hw_planner_step(struct hw_world *w);
 void hw_fault_step(struct hw_world *w);
 bool hw_keeper_idle(const struct hw_world *w);
+/* A member asks etcd for the map, in three steps: its lease, and what it has read, count from when it has sent the question. */
+void hw_member_read_map(struct hw_member *m);
+/* A client asks a member for its map, likewise. */
+void hw_client_ask(struct hw_client *c);
 /* Who was taken for dead lives, and has been noticed. */
 void hw_revive(struct hw_world *w);
 void hw_reset(struct hw_world *w, uint64_t seed);

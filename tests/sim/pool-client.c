@@ -326,42 +326,10 @@ static void look_for_map(struct hw_client *c)
 		c->map = m->map;
 }
 
-/* As handover-client.c does it: counts from when it has sent the question. */
 void hw_client_house(struct hw_client *c)
 {
-	struct hw_world *w = c->world;
-	const struct hw_member *m = &w->member[c->asked];
-	uint64_t spent;
-
-	if (!takes(c)) {
+	if (takes(c))
+		hw_client_ask(c);
+	else
 		look_for_map(c);
-		return;
-	}
-	switch (c->asking) {
-	case 0:
-		c->asked = (unsigned)hw_below(w, w->members);
-		c->sent_ns = w->now_ns;
-		c->asking = 1;
-		return;
-	case 1:
-		c->asking = 0;
-		c->house_ns = w->now_ns + hw_below(w, w->bound_ns / 4);
-		if (m->h == NULL || m->map == 0 || m->fenced || m->wake_ns > w->now_ns)
-			return;
-		c->answered_map = m->map;
-		c->age_ns = w->now_ns - m->confirmed_ns;
-		c->asking = 2;
-		return;
-	default:
-		c->asking = 0;
-		c->house_ns = w->now_ns + hw_below(w, w->bound_ns / 4);
-		/* who knows less than the client does not count */
-		if (c->answered_map < c->map)
-			return;
-		c->map = c->answered_map;
-		spent = c->age_ns + c->age_ns / 20;
-		if (spent < w->bound_ns)
-			c->fresh_ns = c->sent_ns +
-				      (w->bound_ns - spent) * (uint64_t)(1024 + c->drift) / 1024;
-	}
 }

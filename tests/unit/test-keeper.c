@@ -6,6 +6,25 @@
 #define MS    1000000ull
 #define CLASS 20u /* 12480 bytes: 21 blocks a page */
 
+static bool far_away; /* CASes are an adapter's */
+static unsigned posts;
+
+void __real_self_cas_many(struct pool *pool, struct self_change *changes, unsigned count);
+void __wrap_self_cas_many(struct pool *pool, struct self_change *changes, unsigned count);
+bool __wrap_self_is_far(const struct pool *pool);
+
+void __wrap_self_cas_many(struct pool *pool, struct self_change *changes, unsigned count)
+{
+	posts += count > 0;
+	__real_self_cas_many(pool, changes, count);
+}
+
+bool __wrap_self_is_far(const struct pool *pool)
+{
+	(void)pool;
+	return far_away;
+}
+
 struct kept {
 	struct fixture f;
 	struct pool *pool;
@@ -155,6 +174,28 @@ static void test_becomes_free(void **state)
 	assert_int_equal(page_state(&k, 5), LAYOUT_PAGE_FREE);
 	assert_int_equal(layout_page_generation(pool_load_page_word(k.pool, 5)), generation + 1);
 	assert_int_equal(stats(&k).recycle.pages_freed, 1);
+	fixture_close(&k.f);
+}
+
+/* By an adapter all that one step of the walk finds is one post. */
+static void test_become_free_together(void **state)
+{
+	struct kept k;
+
+	(void)state;
+	kept_open(&k);
+	for (uint32_t page = 5; page < 9; page++)
+		full_page(&k, page, 0, 21);
+	full_page(&k, 9, 0, 20);
+	far_away = true;
+	posts = 0;
+	pass_time(&k, 1200);
+	far_away = false;
+	for (uint32_t page = 5; page < 9; page++)
+		assert_int_equal(page_state(&k, page), LAYOUT_PAGE_FREE);
+	assert_int_not_equal(page_state(&k, 9), LAYOUT_PAGE_FREE);
+	assert_int_equal(stats(&k).recycle.pages_freed, 4);
+	assert_int_equal(posts, 1);
 	fixture_close(&k.f);
 }
 
@@ -690,6 +731,7 @@ int main(void)
 		cmocka_unit_test(test_ageing_needs_epochs),
 		cmocka_unit_test(test_ageing_needs_time),
 		cmocka_unit_test(test_becomes_free),
+		cmocka_unit_test(test_become_free_together),
 		cmocka_unit_test(test_too_few),
 		cmocka_unit_test(test_counters),
 		cmocka_unit_test(test_counters_rest),
