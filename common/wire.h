@@ -172,16 +172,16 @@ struct wire_rpc {
 	uint32_t tag;   /* comes back in the reply */
 	/*
 	 * PAGE: size class. REGION: index. GROW: depth of the subtable. CAS, FAA: space (fabric.h). MAP: 0: how
-	 * new it is; 1: where it is. READY: shard
+	 * new it is; 1: where it is. READY: shard; of several, the first one's place (handover.h)
 	 */
 	uint32_t class;
 	/*
 	 * ADD: the slot and the committed word that the client found there. CAS, FAA: offset of the
 	 * word; CAS: the word expected. GROW: the key's hash, low and high half. READY: the shard's `since` in the
-	 * asker's map, and the number of its attempt
+	 * asker's map, and the number of its attempt; of several, the hash in place of `since`
 	 */
 	uint64_t slot_offset, slot_word;
-	/* ADD, FAA: what to add. CAS: the new word. READY: the asking member's number, and << 16 that of who is asked */
+	/* ADD, FAA: what to add. CAS: the new word. READY: the asking member's number, << 16 that of who is asked, << 32 the places; 0: one shard */
 	int64_t delta;
 };
 #define WIRE_RPC_BYTES 40u

@@ -22,18 +22,6 @@
 
 /* ---- begin ---- */
 
-/* Shards that differ in the highest bits lie in the same subtables: neighbours in this order. */
-static uint32_t reversed(uint32_t at, uint32_t shards)
-{
-	uint32_t shard = 0;
-
-	for (uint32_t bit = 1; bit < shards; bit <<= 1) {
-		shard = shard << 1 | (at & 1);
-		at >>= 1;
-	}
-	return shard;
-}
-
 static bool leaves(const struct handover *h, const struct handover_shard *s)
 {
 	return s->stage == STAGE_OPEN && s->to != HANDOVER_NOBODY && s->to != h->options.self &&
@@ -68,7 +56,7 @@ static bool begin(struct handover *h, uint64_t now_ns)
 
 	for (uint32_t i = 0; i < h->options.shards && ask.count < h->batch; i++) {
 		uint32_t at = (begun + i) & (h->options.shards - 1),
-			 shard = reversed(at, h->options.shards);
+			 shard = handover_place(at, h->options.shards);
 		const struct handover_shard *s = &h->shards[shard];
 
 		if (!leaves(h, s) || (ask.count > 0 && s->to != ask.to))

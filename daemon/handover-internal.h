@@ -84,6 +84,7 @@ struct handover {
 	uint64_t written_epoch; /* nothing is written before a map that is newer than this */
 	uint64_t write_ns;      /* ... nor before this */
 
+	struct handover_ask question; /* what handover_questioned() puts together */
 	struct handover_stats stats;
 };
 
@@ -111,5 +112,11 @@ static inline void handover_due(uint64_t *next, uint64_t at_ns)
 	if (at_ns < *next)
 		*next = at_ns;
 }
+
+/*
+ * The order in which shards are handed over, and its own inverse: shards that differ in the highest bits lie in the same
+ * subtables, and are neighbours.
+ */
+uint32_t handover_place(uint32_t at, uint32_t shards);
 
 #endif

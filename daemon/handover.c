@@ -498,48 +498,6 @@ void handover_job_done(struct handover *h)
 	h->job_ended = true;
 }
 
-/* ---- what others ask ---- */
-
-enum handover_answer handover_asked(struct handover *h, const struct handover_ask *ask)
-{
-	if (h->first || h->fenced || ask->to != h->options.self || ask->count == 0 ||
-	    ask->count > HANDOVER_BATCH)
-		return HANDOVER_WAIT;
-	for (uint32_t i = 0; i < ask->count; i++) {
-		const struct handover_shard *s;
-
-		if (ask->shards[i] >= h->options.shards)
-			return HANDOVER_WAIT;
-		s = &h->shards[ask->shards[i]];
-		if (s->stage != STAGE_READY || s->taking || s->owner != ask->from)
-			return HANDOVER_WAIT;
-		/* a question that is late, or our map is */
-		if (s->key != ask->since[i] && !MUTATED(MUTATION_READYSINCE))
-			return HANDOVER_WAIT;
-	}
-	for (uint32_t i = 0; i < ask->count; i++) {
-		struct handover_shard *s = &h->shards[ask->shards[i]];
-
-		s->mover = ask->from;
-		if (ask->number > s->number)
-			s->number = ask->number;
-	}
-	return HANDOVER_READY;
-}
-
-bool handover_admits(const struct handover *h, uint16_t from, uint64_t number)
-{
-	if (h->first || h->fenced)
-		return false;
-	for (uint32_t i = 0; i < h->options.shards; i++) {
-		const struct handover_shard *s = &h->shards[i];
-
-		if (s->stage == STAGE_READY && s->mover == from && s->number == number)
-			return true;
-	}
-	return false;
-}
-
 /* ---- for people ---- */
 
 void handover_get_stats(const struct handover *h, struct handover_stats *ret_stats)

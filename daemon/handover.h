@@ -24,7 +24,7 @@
 #include "shard.h"
 
 #define HANDOVER_BATCH_MIN 32u  /* shards of one attempt: one walk, one transaction */
-#define HANDOVER_BATCH     512u /* of a small index: handover_batch() */
+#define HANDOVER_BATCH     2048u /* of a small index: handover_batch() */
 #define HANDOVER_NOBODY    0u   /* a member's number; real ones begin with 1 */
 
 struct handover;
@@ -43,6 +43,17 @@ struct handover_ask {
 	uint32_t count;    /* 1 to HANDOVER_BATCH */
 	uint32_t shards[HANDOVER_BATCH];
 	uint64_t since[HANDOVER_BATCH];
+};
+
+/*
+ * An attempt in few words, for one message: its shards are all that the map moves from the one to the other, of so many places
+ * in the order in which shards are handed over.
+ */
+struct handover_question {
+	uint16_t from, to;
+	uint64_t number;
+	uint32_t first, places; /* the shards of a map, at most */
+	uint64_t hash;          /* of the shards and their since */
 };
 
 enum handover_answer {
@@ -156,6 +167,10 @@ uint64_t handover_step(struct handover *h, uint64_t now_ns);
 /* ---- target: what others ask ---- */
 
 enum handover_answer handover_asked(struct handover *h, const struct handover_ask *ask);
+/* What `ask` is in few words; `shards`: of the map. */
+void handover_question(const struct handover_ask *ask, uint32_t shards, struct handover_question *ret_question);
+/* Likewise. WAIT also when by the map that is known here it would be about other shards: then they are asked for by their numbers. */
+enum handover_answer handover_questioned(struct handover *h, const struct handover_question *question);
 /* May a mover of this attempt connect? */
 bool handover_admits(const struct handover *h, uint16_t from, uint64_t number);
 

@@ -237,6 +237,12 @@ static struct keeper_time time_now(const struct keeper *keeper, uint64_t now)
 	return (struct keeper_time){.now_ns = now, .epoch = keeper->epoch};
 }
 
+/* Clients may wait for the end of a walk over shards that are handed over. */
+static uint64_t pause(const struct keeper *keeper)
+{
+	return keeper->shards && shards_busy(keeper->shards) ? 0 : PAUSE_NS;
+}
+
 uint64_t keeper_step(struct keeper *keeper, uint64_t now)
 {
 	struct keeper_time time;
@@ -261,7 +267,9 @@ uint64_t keeper_step(struct keeper *keeper, uint64_t now)
 		if (keeper->due_ns[i] < next)
 			next = keeper->due_ns[i];
 	keeper->steps++;
-	keeper->step_due_ns = next > now + PAUSE_NS ? next : now + PAUSE_NS;
+	if (next < now + pause(keeper))
+		next = now + pause(keeper);
+	keeper->step_due_ns = next;
 	return keeper->step_due_ns - now;
 }
 

@@ -158,30 +158,42 @@ static bool is_here(const struct member *member, uint32_t slot)
 	       client->first_id == member->guests[slot].client_id;
 }
 
+/* Without places it is about one shard, and has its `since`. */
+static bool is_ready(struct handover *handover, const struct handover_question *question)
+{
+	struct handover_ask ask = {.from = question->from, .to = question->to, .number = question->number, .count = 1};
+
+	if (question->places > 0)
+		return handover_questioned(handover, question) == HANDOVER_READY;
+	ask.shards[0] = question->first;
+	ask.since[0] = question->hash;
+	return handover_asked(handover, &ask) == HANDOVER_READY;
+}
+
 static void on_ready(void *arg, uint32_t slot, const struct wire_rpc *rpc, struct wire_rpc_reply *reply)
 {
 	struct member *member = arg;
-	const struct handover_ask ask = {
+	const struct handover_question question = {
 		.from = (uint16_t)(rpc->delta & UINT16_MAX),
 		.to = (uint16_t)(rpc->delta >> 16 & UINT16_MAX),
 		.number = rpc->slot_word,
-		.count = 1,
-		.shards = {rpc->class},
-		.since = {rpc->slot_offset},
+		.first = rpc->class,
+		.places = (uint32_t)((uint64_t)rpc->delta >> 32),
+		.hash = rpc->slot_offset,
 	};
 
-	if (ask.to != member->self.number) {
+	if (question.to != member->self.number) {
 		/* its address is wrong in the map, or was somebody else's before: else it would be asked for ever */
 		reply->number = WIRE_READY_ANOTHER;
 		reply->value = member->self.number;
 		return;
 	}
-	if (!member->handover || !member->held || handover_asked(member->handover, &ask) != HANDOVER_READY)
+	if (!member->handover || !member->held || !is_ready(member->handover, &question))
 		return;
 	member->guests[slot] = (struct member_guest){
 		.client_id = member->pool->clients[slot].first_id,
-		.from = ask.from,
-		.number = ask.number,
+		.from = question.from,
+		.number = question.number,
 	};
 	reply->number = WIRE_READY_NOW;
 	reply->value = (int64_t)member->self.boot_id;

@@ -22,10 +22,12 @@
 
 #include "clock.h"
 #include "err.h"
+#include "pool.h"
 #include "uri.h"
 
 #define TIMEOUT_MS 5000u      /* of one operation at the target, and of connecting */
 #define LOOK_NS    250000000u /* how often a connection that waits is looked at */
+#define SHORT_NS   20000000u  /* a copy that took no longer is not made again */
 #define TEXT_MAX   255u
 
 enum command { MOVER_NONE, MOVER_ASK, MOVER_COPY, MOVER_BRING };
@@ -186,30 +188,45 @@ static int question(struct mover *m, const struct wire_rpc *rpc, struct wire_rpc
 	return rc;
 }
 
-/* One shard after the other: none ceases to be ready but with its attempt. 1: all are; 0: not yet; negative: the connection is lost. */
+/* 1: it is ready for what is asked; 0: not yet; negative: with a text, the connection is of no use. */
+static int ask_one(struct mover *m, const struct handover_ask *ask, uint32_t first, uint32_t places, uint64_t hash,
+		   uint64_t *ret_boot_id)
+{
+	const struct wire_rpc rpc = {
+		.type = WIRE_RPC_READY,
+		.class = first,
+		.slot_offset = hash,
+		.slot_word = ask->number,
+		.delta = (int64_t)(ask->from | (uint64_t)ask->to << 16 | (uint64_t)places << 32),
+	};
+	struct wire_rpc_reply reply;
+	int rc = question(m, &rpc, &reply);
+
+	if (rc < 0)
+		return rc;
+	if (reply.number == WIRE_READY_ANOTHER)
+		return err_set(-TARN_EPROTO,
+			       "member %u is asked at its address in the map, and member %lld answers: have each "
+			       "member's [listen ...] say addresses of its own, and restart the one that is wrong",
+			       ask->to, (long long)reply.value);
+	*ret_boot_id = (uint64_t)reply.value;
+	return reply.number == WIRE_READY_NOW;
+}
+
+/* In one message; if that does not lead there one shard after the other: none ceases to be ready but with its attempt. Likewise. */
 static int ask_shards(struct mover *m, const struct handover_ask *ask, uint64_t *ret_boot_id)
 {
-	for (uint32_t i = 0; i < ask->count; i++) {
-		const struct wire_rpc rpc = {
-			.type = WIRE_RPC_READY,
-			.class = ask->shards[i],
-			.slot_offset = ask->since[i],
-			.slot_word = ask->number,
-			.delta = ask->from | (int64_t)ask->to << 16,
-		};
-		struct wire_rpc_reply reply;
-		int rc = question(m, &rpc, &reply);
+	struct handover_question all;
+	int rc;
 
-		if (rc < 0)
+	handover_question(ask, m->pool->geometry.shards, &all);
+	rc = ask_one(m, ask, all.first, all.places, all.hash, ret_boot_id);
+	if (rc != 0)
+		return rc;
+	for (uint32_t i = 0; i < ask->count; i++) {
+		rc = ask_one(m, ask, ask->shards[i], 0, ask->since[i], ret_boot_id);
+		if (rc != 1)
 			return rc;
-		if (reply.number == WIRE_READY_ANOTHER)
-			return err_set(-TARN_EPROTO,
-				       "member %u is asked at its address in the map, and member %lld answers: have each "
-				       "member's [listen ...] say addresses of its own, and restart the one that is wrong",
-				       ask->to, (long long)reply.value);
-		if (reply.number != WIRE_READY_NOW)
-			return 0;
-		*ret_boot_id = (uint64_t)reply.value;
 	}
 	return 1;
 }
@@ -234,6 +251,25 @@ static void do_ask(struct mover *m, const struct mover_target *target, const str
 	tell_answer(m, ask->number, rc == 1 ? HANDOVER_READY : HANDOVER_WAIT, boot_id);
 }
 
+/*
+ * Clients go on while it is copied, and what they have changed is brought while they can not write: as little as can be. So it is
+ * copied again, as long as that has got much shorter.
+ */
+static int copy_all(struct mover *m, struct shard_copy *copy)
+{
+	uint64_t took, before = UINT64_MAX, began = clock_now_ns();
+	int rc = shard_copy_run(copy, &m->stop);
+
+	for (took = clock_now_ns() - began; rc == 0 && took > SHORT_NS && took < before / 2;
+	     took = clock_now_ns() - began) {
+		before = took;
+		began += took;
+		shard_copy_again(copy);
+		rc = shard_copy_run(copy, &m->stop);
+	}
+	return rc;
+}
+
 static void do_copy(struct mover *m, const struct handover_ask *ask)
 {
 	struct shard_copy *copy;
@@ -249,7 +285,7 @@ static void do_copy(struct mover *m, const struct handover_ask *ask)
 		rc = shard_copy_create(m->pool, ask->shards, ask->count, m->session, &copy);
 	if (rc == 0) {
 		copy_set(m, copy);
-		rc = shard_copy_run(copy, &m->stop);
+		rc = copy_all(m, copy);
 	}
 	tell_copied(m, rc);
 }

@@ -39,6 +39,8 @@ struct shard_copy {
 	struct tarn_session *target;
 	enum phase phase;
 	bool second; /* pass */
+	bool repeats; /* the first one, at most until: */
+	uint64_t repeats_ns;
 	int result;  /* negative: given up, with this text */
 	char text[TEXT_MAX + 1];
 	bool processes; /* the session's housekeeping is under way */
@@ -91,7 +93,12 @@ int shard_copy_create(const struct pool *pool, const uint32_t *shards, unsigned 
 		return err_set(-ENOMEM, "out of memory");
 	c->target = target;
 	c->count = count;
-	shard_list_init(&c->list);
+	/*
+	 * Half of the time in which the target's generations come round; and in a quarter of it no copy is like one that an earlier
+	 * pass has put for the same key, and the last one has replaced
+	 */
+	shard_list_init(&c->list, target->geometry.epoch_ns << (LAYOUT_GEN_BITS - 1));
+	c->repeats_ns = session_now(target) + c->list.bound_ns / 2;
 	c->wanted = calloc(pool->geometry.shards, 1);
 	c->shards = calloc(count, sizeof(*shards));
 	c->items = calloc(ITEMS, sizeof(*c->items));
@@ -134,6 +141,12 @@ void shard_copy_free(struct shard_copy *c)
 void shard_copy_set_rate(struct shard_copy *c, uint64_t bytes_per_second)
 {
 	atomic_store_explicit(&c->rate, bytes_per_second, memory_order_relaxed);
+}
+
+void shard_copy_again(struct shard_copy *c)
+{
+	c->repeats = true;
+	pass_begin(c);
 }
 
 void shard_copy_bring(struct shard_copy *c)
@@ -180,17 +193,20 @@ static int look_once(struct shard_copy *c, uint64_t slot, struct shard_item *ite
 
 	if (state != LAYOUT_SLOT_COMMITTED && state != LAYOUT_SLOT_FROZEN)
 		return LOOK_NOTHING;
-	if (shard_walk_shard(&c->walk, c->reader.blocks, word, &shard) && !c->wanted[shard])
+	/* what is known needs no look at its block */
+	entry = shard_list_find(&c->list, word, c->epoch);
+	if (entry) {
+		entry->there = c->second;
+		return LOOK_NOTHING;
+	}
+	if (!c->walk.whole && shard_walk_shard(&c->walk, c->reader.blocks, word, &shard) &&
+	    !c->wanted[shard])
 		return LOOK_NOTHING;
 	/* an add changes its value in place: what it is, is known behind the freeze */
 	if (!c->second && layout_class_is_counter(layout_slot_class(word)) &&
 	    !MUTATED(MUTATION_COUNTEARLY))
 		return LOOK_NOTHING;
-	entry = shard_list_find(&c->list, word, c->epoch);
-	if (entry)
-		entry->there = c->second;
-	if (entry || (c->second && c->list.count && MUTATED(MUTATION_NOAGAIN)) ||
-	    under_way(c, word))
+	if ((c->second && c->list.count && MUTATED(MUTATION_NOAGAIN)) || under_way(c, word))
 		return LOOK_NOTHING;
 	switch (shard_read(&c->reader, slot, word, c->epoch, item)) {
 	case SHARD_READ_KEY:
@@ -249,6 +265,8 @@ static bool subtable_next(struct shard_copy *c)
 /* LOOK_KEY: the item has one. LOOK_NOTHING: not yet; LOOK_AGAIN: there is none any more. Or as look_at(). */
 static int walk(struct shard_copy *c, struct shard_item *item)
 {
+	uint32_t buckets = 3 * c->reader.pool->geometry.groups;
+
 	for (uint32_t i = 0; i < SLOTS_AT_ONCE; i++) {
 		uint64_t bucket;
 		int ret;
@@ -263,7 +281,9 @@ static int walk(struct shard_copy *c, struct shard_item *item)
 		if (c->slot == 1) {
 			/* known before its slots are read */
 			c->epoch = self_load(c->reader.pool, LAYOUT_EPOCH_OFFSET);
-			shard_walk_hint(&c->walk, c->reader.blocks, bucket);
+			if ((!c->second || !c->walk.whole) && c->bucket + 1 < buckets)
+				shard_walk_hint(&c->walk, c->reader.blocks,
+						bucket + LAYOUT_BUCKET_BYTES);
 		}
 		ret = look_at(c, bucket + 8ull * c->slot, item);
 		if (ret == LOOK_NO_ROOM)
@@ -280,10 +300,11 @@ static int walk(struct shard_copy *c, struct shard_item *item)
 static const struct shard_entry *next_gone(struct shard_copy *c)
 {
 	for (uint32_t i = 0; i < SLOTS_AT_ONCE && c->next_entry < c->list.room; i++) {
-		const struct shard_entry *entry = &c->list.entries[c->next_entry++];
+		uint64_t at = c->next_entry++;
+		const struct shard_entry *entry = &c->list.entries[at];
 
-		if (entry->word && !entry->there &&
-		    !shard_list_is_replaced(&c->list, entry->copy))
+		if (c->list.words[at] && !entry->there &&
+		    !shard_list_is_replaced(&c->list, entry->copy, session_now(c->target)))
 			return entry;
 	}
 	return NULL;
@@ -314,9 +335,9 @@ static void put_done(struct shard_job *job, int result)
 		if (!c->second)
 			result = shard_list_add(&c->list, item->word, job->placed, job->hash,
 						item->epoch);
-		else if (job->replaced)
-			result = shard_list_replace(&c->list, job->replaced);
 	}
+	if (result == 0 && job->replaced)
+		result = shard_list_replace(&c->list, job->replaced, session_now(c->target));
 	if (result < 0)
 		give_up(c, result);
 }
@@ -378,7 +399,8 @@ static enum begun walk_on(struct shard_copy *c, uint64_t now, uint64_t *ret_unti
 		*ret_until_ns = c->rest_ns;
 		return BEGUN_WAITS;
 	}
-	ret = walk(c, item);
+	/* what it leaves out, the second pass brings */
+	ret = c->repeats && !c->second && now >= c->repeats_ns ? LOOK_AGAIN : walk(c, item);
 	switch (ret) {
 	case LOOK_KEY:
 		put_begin(c, item, now);

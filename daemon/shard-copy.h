@@ -2,8 +2,8 @@
 /*
  * shard-copy.h - copies shards of this member's pool to another member: docs/protocol.md section 11, steps 2 and 4
  *
- * Two passes. The first one walks over committed slots while clients go on, and puts each key at the target as a
- * frozen slot. The second one begins when all slots of the shards are frozen here (SHARDS_FREEZE has ended), and brings
+ * Two kinds of passes. The first one walks over committed slots while clients go on, and puts each key at the target as a
+ * frozen slot; it may be made again, for what they have changed meanwhile. The second one begins when all slots of the shards are frozen here (SHARDS_FREEZE has ended), and brings
  * the target to exactly what this pool has: what is new or has been replaced is copied again, what is gone is
  * deleted there, counters are copied. Any error: the attempt is to be given up.
  *
@@ -35,6 +35,8 @@ void shard_copy_free(struct shard_copy *copy);
 /* Bytes (of keys and values) a second in the first pass, at most; 0, as at first: no limit. Any thread. */
 void shard_copy_set_rate(struct shard_copy *copy, uint64_t bytes_per_second);
 
+/* The first pass has ended with 0: prepares another one like it, which puts what has changed; not all of it, when the copy lasts for long already. */
+void shard_copy_again(struct shard_copy *copy);
 /* The first pass has ended with 0, and all slots are frozen: prepares the second one. */
 void shard_copy_bring(struct shard_copy *copy);
 

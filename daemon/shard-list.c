@@ -14,13 +14,14 @@
 #define GENERATIONS (1ull << LAYOUT_GEN_BITS)
 #define MARGIN      3u /* epochs that may begin while an operation is under way */
 
-void shard_list_init(struct shard_list *list)
+void shard_list_init(struct shard_list *list, uint64_t bound_ns)
 {
-	*list = (struct shard_list){0};
+	*list = (struct shard_list){.bound_ns = bound_ns};
 }
 
 void shard_list_free(struct shard_list *list)
 {
+	free(list->words);
 	free(list->entries);
 	free(list->replaced);
 	*list = (struct shard_list){0};
@@ -44,28 +45,36 @@ static int no_memory(uint64_t room)
 
 /* ---- entries ---- */
 
-static void entry_put(struct shard_entry *entries, uint64_t room, const struct shard_entry *entry)
+static void entry_put(struct shard_list *list, uint64_t word, const struct shard_entry *entry)
 {
-	uint64_t i = place(entry->word, room);
+	uint64_t i = place(word, list->room);
 
-	while (entries[i].word)
-		i = (i + 1) & (room - 1);
-	entries[i] = *entry;
+	while (list->words[i])
+		i = (i + 1) & (list->room - 1);
+	list->words[i] = word;
+	list->entries[i] = *entry;
 }
 
 static int entries_grow(struct shard_list *list)
 {
+	struct shard_list old = *list;
 	uint64_t room = list->room ? 2 * list->room : ROOM_MIN;
-	struct shard_entry *entries = calloc(room, sizeof(*entries));
+	uint64_t *words = calloc(room, sizeof(*words));
+	struct shard_entry *entries = malloc(room * sizeof(*entries));
 
-	if (!entries)
+	if (!words || !entries) {
+		free(words);
+		free(entries);
 		return no_memory(room);
-	for (uint64_t i = 0; i < list->room; i++)
-		if (list->entries[i].word)
-			entry_put(entries, room, &list->entries[i]);
-	free(list->entries);
+	}
+	list->words = words;
 	list->entries = entries;
 	list->room = room;
+	for (uint64_t i = 0; i < old.room; i++)
+		if (old.words[i])
+			entry_put(list, old.words[i], &old.entries[i]);
+	free(old.words);
+	free(old.entries);
 	return 0;
 }
 
@@ -73,7 +82,6 @@ int shard_list_add(struct shard_list *list, uint64_t word, uint64_t copy, uint64
 		   uint64_t epoch)
 {
 	const struct shard_entry entry = {
-		.word = normal(word),
 		.copy = normal(copy),
 		.hash = hash,
 		.epoch = epoch & (UINT64_MAX >> 1),
@@ -82,16 +90,16 @@ int shard_list_add(struct shard_list *list, uint64_t word, uint64_t copy, uint64
 
 	if (rc < 0)
 		return rc;
-	entry_put(list->entries, list->room, &entry);
+	entry_put(list, normal(word), &entry);
 	list->count++;
 	return 0;
 }
 
 /* Can the word not have come again since? */
-static bool lasts(const struct shard_entry *entry, uint64_t epoch)
+static bool lasts(uint64_t word, const struct shard_entry *entry, uint64_t epoch)
 {
 	uint64_t since_seen = epoch - entry->epoch;
-	uint64_t since_dated = (epoch - layout_slot_gen(entry->word)) % GENERATIONS;
+	uint64_t since_dated = (epoch - layout_slot_gen(word)) % GENERATIONS;
 
 	return since_seen <= since_dated && since_dated < GENERATIONS - MARGIN;
 }
@@ -103,8 +111,8 @@ struct shard_entry *shard_list_find(struct shard_list *list, uint64_t word, uint
 	word = normal(word);
 	if (list->room == 0)
 		return NULL;
-	for (i = place(word, list->room); list->entries[i].word; i = (i + 1) & (list->room - 1))
-		if (list->entries[i].word == word && lasts(&list->entries[i], epoch))
+	for (i = place(word, list->room); list->words[i]; i = (i + 1) & (list->room - 1))
+		if (list->words[i] == word && lasts(word, &list->entries[i], epoch))
 			return &list->entries[i];
 	return NULL;
 }
@@ -136,23 +144,25 @@ static int replaced_grow(struct shard_list *list)
 	return 0;
 }
 
-int shard_list_replace(struct shard_list *list, uint64_t copy)
+int shard_list_replace(struct shard_list *list, uint64_t copy, uint64_t now_ns)
 {
 	int rc = 2 * list->replaced_count >= list->replaced_room ? replaced_grow(list) : 0;
 
 	if (rc < 0)
 		return rc;
+	if (list->replaced_count == 0)
+		list->replaced_ns = now_ns;
 	replaced_put(list->replaced, list->replaced_room, normal(copy));
 	list->replaced_count++;
 	return 0;
 }
 
-bool shard_list_is_replaced(const struct shard_list *list, uint64_t copy)
+bool shard_list_is_replaced(const struct shard_list *list, uint64_t copy, uint64_t now_ns)
 {
 	uint64_t i;
 
 	copy = normal(copy);
-	if (list->replaced_room == 0)
+	if (list->replaced_room == 0 || now_ns - list->replaced_ns >= list->bound_ns)
 		return false;
 	for (i = place(copy, list->replaced_room); list->replaced[i];
 	     i = (i + 1) & (list->replaced_room - 1))

@@ -28,6 +28,16 @@ bool shard_walk_has(const uint32_t *list, unsigned count, uint32_t shards, uint3
 	return false;
 }
 
+/* All shards that the subtable can have keys of; the list has each shard once. */
+static bool is_whole(const struct shard_walk *w)
+{
+	uint32_t shards = w->pool->geometry.shards, found = 0;
+
+	for (unsigned i = 0; i < w->count; i++)
+		found += shard_in_subtable(w->list[i], shards, w->suffix, w->depth);
+	return found == shards / (shard_bits_of(w->depth, shards) + 1);
+}
+
 /*
  * The directory's indices that a shard can be at: any first bits, then the shard's, then any others. A small directory does
  * not have all of the shard's bits. False: there are no more.
@@ -62,8 +72,11 @@ static bool arrive(struct shard_walk *w, uint64_t index)
 		return false;
 	/* the first index of the shard that leads to it, and no earlier shard of the list has led there */
 	bits = ((1u << w->depth) - 1) | (g->shards - 1) << SHARD_SHIFT;
-	return (index & ~(uint64_t)bits) == 0 &&
-	       !shard_walk_has(w->list, w->at, g->shards, w->suffix, w->depth);
+	if ((index & ~(uint64_t)bits) != 0 ||
+	    shard_walk_has(w->list, w->at, g->shards, w->suffix, w->depth))
+		return false;
+	w->whole = is_whole(w);
+	return true;
 }
 
 enum shard_walk_next shard_walk_next(struct shard_walk *w)

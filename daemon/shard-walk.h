@@ -24,8 +24,9 @@ struct shard_walk {
 	/* the next index of the directory to be looked at: the nth that shard `at` of the list can be at */
 	unsigned at;
 	uint64_t nth;
-	/* the subtable that it has come to */
+	/* the subtable that it has come to; `whole`: it has keys of shards of the list alone */
 	uint32_t page, suffix, depth;
+	bool whole;
 };
 
 enum shard_walk_next {

@@ -151,6 +151,11 @@ uint64_t shards_keys(const struct shards *s, uint32_t shard)
 	return s->keys[shard];
 }
 
+bool shards_busy(const struct shards *s)
+{
+	return !STAILQ_EMPTY(&s->jobs) && STAILQ_FIRST(&s->jobs)->begun;
+}
+
 uint64_t shards_due(const struct shards *s)
 {
 	return s->due_ns;
@@ -238,7 +243,6 @@ static enum looked pending(struct shards *s, const struct job *job, uint64_t slo
 static enum looked look_at(struct shards *s, const struct job *job, uint64_t slot)
 {
 	uint64_t word = self_load(s->pool, slot);
-	enum looked looked;
 	bool known, wanted;
 	uint32_t shard;
 
@@ -251,6 +255,9 @@ static enum looked look_at(struct shards *s, const struct job *job, uint64_t slo
 	default: /* empty, moved, or a state that is none */
 		return DONE;
 	}
+	/* where all shards of the subtable are wanted no block need be read, unless each shard is counted by itself */
+	if (job->walk.whole && job->kind != SHARDS_COUNT)
+		return act(s, job, slot, word);
 	known = shard_walk_shard(&job->walk, s->blocks, word, &shard);
 	wanted = known && s->wanted[shard];
 	/* replaced while we read its block: that may have been another one */
@@ -259,9 +266,8 @@ static enum looked look_at(struct shards *s, const struct job *job, uint64_t slo
 	s->stats.damaged += !known;
 	if (!wanted)
 		return DONE;
-	looked = act(s, job, slot, word);
-	s->keys[shard] += looked == DONE;
-	return looked;
+	s->keys[shard] += job->kind == SHARDS_COUNT;
+	return act(s, job, slot, word);
 }
 
 /* ---- the walk ---- */
@@ -279,6 +285,11 @@ static bool walk_bucket(struct shards *s, const struct job *job, uint64_t bucket
 	return true;
 }
 
+static bool reads_blocks(const struct job *job)
+{
+	return !job->walk.whole || job->kind == SHARDS_EMPTY || job->kind == SHARDS_COUNT;
+}
+
 /* Goes on in a subtable. True: it is done. */
 static bool walk_subtable(struct shards *s, struct job *job, uint64_t until)
 {
@@ -288,7 +299,7 @@ static bool walk_subtable(struct shards *s, struct job *job, uint64_t until)
 	while (job->bucket < buckets) {
 		uint64_t bucket = offset + (uint64_t)job->bucket * LAYOUT_BUCKET_BYTES;
 
-		if (job->bucket + AHEAD < buckets)
+		if (job->bucket + AHEAD < buckets && reads_blocks(job))
 			shard_walk_hint(&job->walk, s->blocks,
 					bucket + AHEAD * LAYOUT_BUCKET_BYTES);
 		if (!walk_bucket(s, job, bucket))

@@ -48,7 +48,7 @@ void shards_gone(struct shards *shards);
  */
 int shards_begin(struct shards *shards, enum shards_job job, const uint32_t *shard, unsigned count,
 		 void (*done)(void *arg), void *arg);
-/* Keys (committed and frozen slots) of a shard that the last job on it has found, whatever it did to them. */
+/* Keys (committed and frozen slots) of a shard that the last SHARDS_COUNT has found. */
 uint64_t shards_keys(const struct shards *shards, uint32_t shard);
 
 struct shards_stats {
@@ -64,6 +64,8 @@ void shards_get_stats(const struct shards *shards, struct shards_stats *ret_stat
 
 /* One bounded step; returns when the next one is due, in the clock of time->now_ns. */
 uint64_t shards_step(struct shards *shards, const struct keeper_time *time);
+/* A walk is under way: who hands shards over waits for its end, and clients may, too. */
+bool shards_busy(const struct shards *shards);
 /* When a step is due, as of now: a job may have been begun. */
 uint64_t shards_due(const struct shards *shards);
 /* May no split begin in this subtable? */

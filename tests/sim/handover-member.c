@@ -360,7 +360,7 @@ static void ask_step(struct hw_member *m)
 		m->asks[at] = m->asks[--m->ask_count];
 	if (target->h == NULL || target->wake_ns > w->now_ns || split(m, target))
 		return;
-	answer = handover_asked(target->h, &ask);
+	answer = hw_asked(w, target, &ask);
 	if (!hw_chance(w, 100))
 		handover_answered(m->h, ask.number, answer, target->boot_id);
 }

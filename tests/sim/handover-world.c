@@ -405,6 +405,16 @@ void hw_planner_step(struct hw_world *w)
 
 /* ---- maps are read ---- */
 
+enum handover_answer hw_asked(struct hw_world *w, struct hw_member *target, const struct handover_ask *ask)
+{
+	struct handover_question question;
+
+	if (hw_chance(w, 500))
+		return handover_asked(target->h, ask);
+	handover_question(ask, HW_SHARDS, &question);
+	return handover_questioned(target->h, &question);
+}
+
 void hw_member_read_map(struct hw_member *m)
 {
 	struct hw_world *w = m->world;

@@ -212,6 +212,8 @@ void hw_keeper_step(struct hw_world *w);
 void hw_planner_step(struct hw_world *w);
 void hw_fault_step(struct hw_world *w);
 bool hw_keeper_idle(const struct hw_world *w);
+/* The target of an attempt is asked, by the shards' numbers or in few words. */
+enum handover_answer hw_asked(struct hw_world *w, struct hw_member *target, const struct handover_ask *ask);
 /* A member asks etcd for the map, in three steps: its lease, and what it has read, count from when it has sent the question. */
 void hw_member_read_map(struct hw_member *m);
 /* A client asks a member for its map, likewise. */

@@ -404,6 +404,14 @@ uint64_t pw_mover_next(const struct hw_member *m)
 	return next > m->mover.wake_ns ? next : m->mover.wake_ns;
 }
 
+static void copy_again(struct hw_member *m)
+{
+	bool calm = begin_calm(m);
+
+	shard_copy_again(pool_of(m)->mover.copy);
+	daemon_of(m)->calm = calm;
+}
+
 void hw_mover_step(struct hw_member *m)
 {
 	struct pw_mover *v = &pool_of(m)->mover;
@@ -421,6 +429,10 @@ void hw_mover_step(struct hw_member *m)
 		return;
 	}
 	rc = mover_next(m);
+	if (rc == SHARD_COPY_ENDED && !mover->bring && hw_chance(m->world, 500)) {
+		copy_again(m);
+		return;
+	}
 	if (rc == SHARD_COPY_ENDED || rc < 0)
 		mover_end(m, rc);
 }
@@ -534,7 +546,7 @@ static void ask_step(struct hw_member *m)
 		m->asks[at] = m->asks[--m->ask_count];
 	if (target->h == NULL || target->wake_ns > w->now_ns)
 		return;
-	answer = handover_asked(target->h, &ask);
+	answer = hw_asked(w, target, &ask);
 	if (!hw_chance(w, 100))
 		handover_answered(m->h, ask.number, answer, target->boot_id);
 }

@@ -17,7 +17,7 @@
 
 #include "cluster-map.h"
 #include "err.h"
-#include "handover.h"
+#include "handover-internal.h"
 #include "tarn/tarn.h"
 
 #define NODES    3
@@ -845,6 +845,59 @@ static void test_asked(void **state)
 	world_free(w);
 }
 
+/* Of several shards in one message: all that move, and as each side knows them, or it is no answer. */
+static void test_questioned(void **state)
+{
+	struct world *w = world_create(false, false);
+	struct node *target = &w->nodes[1];
+	struct handover_ask ask = {.from = 1, .to = 2, .number = 11, .count = 2, .since = {10, 10}};
+	struct handover_question good, bad;
+
+	(void)state;
+	fill(w);
+	for (uint32_t shard = 0, count = 0; shard < SHARDS && count < 2; shard++)
+		if (w->owners[shard] == 0)
+			ask.shards[count++] = shard;
+	/* by their places, as a source takes them */
+	if (handover_place(ask.shards[0], SHARDS) > handover_place(ask.shards[1], SHARDS)) {
+		uint32_t first = ask.shards[1];
+
+		ask.shards[1] = ask.shards[0];
+		ask.shards[0] = first;
+	}
+	plan_moves(w, 0, 1, 2);
+	tell_map(target);
+	handover_question(&ask, SHARDS, &good);
+	assert_int_equal(handover_questioned(target->h, &good), HANDOVER_WAIT);
+	step(target);
+	job_end(target);
+	step(target);
+	bad = good;
+	bad.to = 3;
+	assert_int_equal(handover_questioned(target->h, &bad), HANDOVER_WAIT);
+	bad = good;
+	bad.from = 3;
+	assert_int_equal(handover_questioned(target->h, &bad), HANDOVER_WAIT);
+	bad = good;
+	bad.hash++;
+	assert_int_equal(handover_questioned(target->h, &bad), HANDOVER_WAIT);
+	bad = good;
+	bad.places = 0;
+	assert_int_equal(handover_questioned(target->h, &bad), HANDOVER_WAIT);
+	bad.places = SHARDS + 1;
+	assert_int_equal(handover_questioned(target->h, &bad), HANDOVER_WAIT);
+	bad.places = UINT32_MAX;
+	bad.first = UINT32_MAX;
+	assert_int_equal(handover_questioned(target->h, &bad), HANDOVER_WAIT);
+	ask.since[1]++;
+	handover_question(&ask, SHARDS, &bad);
+	assert_int_equal(handover_questioned(target->h, &bad), HANDOVER_WAIT);
+	assert_false(handover_admits(target->h, 1, 11));
+	assert_int_equal(handover_questioned(target->h, &good), HANDOVER_READY);
+	assert_true(handover_admits(target->h, 1, 11));
+	world_free(w);
+}
+
 /* ---- fenced ---- */
 
 static void test_fence(void **state)
@@ -1149,6 +1202,7 @@ int main(void)
 		cmocka_unit_test(test_withdrawn),
 		cmocka_unit_test(test_target_silent),
 		cmocka_unit_test(test_asked),
+		cmocka_unit_test(test_questioned),
 		cmocka_unit_test(test_fence),
 		cmocka_unit_test(test_fence_walk),
 		cmocka_unit_test(test_take),

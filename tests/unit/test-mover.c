@@ -30,6 +30,8 @@ static struct {
 	atomic_int lose_at_put; /* the connection is lost at this one; 0: at none */
 	atomic_int fail_at_put; /* this one fails, for the target is full */
 	atomic_bool lose_at_bring;
+	atomic_int questions; /* "are you ready?" */
+	atomic_bool single;   /* of several shards in one: never */
 	_Atomic uint64_t boot_id;
 } fake;
 
@@ -87,6 +89,9 @@ int __wrap_session_ask(struct tarn_session *session, const struct wire_rpc *rpc,
 	}
 	if (rpc->type != WIRE_RPC_READY)
 		return 0;
+	atomic_fetch_add(&fake.questions, 1);
+	if (atomic_load(&fake.single) && rpc->delta >> 32)
+		answer = WIRE_READY_NOT_YET;
 	ret_reply->number = (uint32_t)answer;
 	ret_reply->value = answer == WIRE_READY_ANOTHER ? 9 : (int64_t)atomic_load(&fake.boot_id);
 	return 0;
@@ -268,6 +273,22 @@ static void test_attempt(void **state)
 	assert_int_equal(b.told.lost, 0);
 	/* what was counted stays */
 	assert_true(keys_moved(&b) == to_move(&b));
+	close_both(&b);
+}
+
+/* One message for all; where the target's map makes other shards of it, one for each. */
+static void test_questions(void **state)
+{
+	struct both b;
+
+	(void)state;
+	open_both(&b);
+	ask(&b, HANDOVER_READY);
+	assert_int_equal(atomic_load(&fake.questions), 1);
+	atomic_store(&fake.single, true);
+	ask(&b, HANDOVER_READY);
+	assert_int_equal(atomic_load(&fake.questions), 2 + MOVED);
+	assert_int_equal(copy(&b), 0);
 	close_both(&b);
 }
 
@@ -465,6 +486,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_attempt),
+		cmocka_unit_test(test_questions),
 		cmocka_unit_test(test_late_connection),
 		cmocka_unit_test(test_ready_of_another),
 		cmocka_unit_test(test_another_member),

@@ -260,6 +260,10 @@ static void test_changes(void **state)
 		for (unsigned i = 0; i < 100; i++)
 			change(&p);
 		assert_int_equal(run_pass(&p, change), 0);
+		for (unsigned passes = draw(3); passes > 0; passes--) {
+			shard_copy_again(p.copy);
+			assert_int_equal(run_pass(&p, change), 0);
+		}
 		for (unsigned i = 0; i < 100; i++)
 			change(&p);
 		bring(&p);
@@ -271,6 +275,35 @@ static void test_changes(void **state)
 		close_pair(&p);
 	}
 	assert_true(again > 200 && deleted > 50);
+}
+
+/* What was changed is copied while clients go on: nothing of it is left for the time in which they can not. */
+static void test_again(void **state)
+{
+	struct shard_copy_stats stats;
+	unsigned count = 0;
+	struct pair p;
+
+	(void)state;
+	open_pair(&p, 10, 100);
+	for (unsigned i = 0; i < 50; i++) {
+		assert_int_equal(kept_put(p.source.k.session, i, 10, 0), 0);
+		count += moves(&p, i);
+	}
+	assert_int_equal(run_pass(&p, NULL), 0);
+	for (unsigned i = 0; i < 50; i++)
+		assert_int_equal(kept_put(p.source.k.session, i, 20, 0), 0);
+	shard_copy_again(p.copy);
+	assert_int_equal(run_pass(&p, NULL), 0);
+	shard_copy_get_stats(p.copy, &stats);
+	assert_int_equal(stats.keys, 2 * count);
+	bring(&p);
+	shard_copy_get_stats(p.copy, &stats);
+	assert_int_equal(stats.again, 0);
+	assert_int_equal(stats.deleted, 0);
+	for (unsigned i = 0; i < 50; i++)
+		expect_same(&p, i);
+	close_pair(&p);
 }
 
 /* ---- errors ---------------------------------------------------------------------------------- */
@@ -362,9 +395,9 @@ static void test_list(void **state)
 	struct shard_entry *entry;
 
 	(void)state;
-	shard_list_init(&list);
+	shard_list_init(&list, 1000);
 	assert_null(shard_list_find(&list, word_of(1), 5));
-	assert_false(shard_list_is_replaced(&list, word_of(1)));
+	assert_false(shard_list_is_replaced(&list, word_of(1), 7));
 	for (uint64_t i = 0; i < 5000; i++)
 		assert_int_equal(shard_list_add(&list, word_of(i), word_of(i + 70000), i, 5), 0);
 	assert_int_equal(list.count, 5000);
@@ -382,9 +415,11 @@ static void test_list(void **state)
 	assert_null(shard_list_find(&list, word_of(1), 5 + 4096));
 	assert_null(shard_list_find(&list, word_of(1), 5 + 4100));
 	for (uint64_t i = 0; i < 3000; i++)
-		assert_int_equal(shard_list_replace(&list, word_of(2 * i)), 0);
+		assert_int_equal(shard_list_replace(&list, word_of(2 * i), 7 + i), 0);
 	for (uint64_t i = 0; i < 6000; i++)
-		assert_int_equal(shard_list_is_replaced(&list, word_of(i)), i % 2 == 0);
+		assert_int_equal(shard_list_is_replaced(&list, word_of(i), 1006), i % 2 == 0);
+	/* the first one may be another copy's by now */
+	assert_false(shard_list_is_replaced(&list, word_of(0), 1007));
 	shard_list_free(&list);
 }
 
@@ -394,6 +429,7 @@ int main(void)
 		cmocka_unit_test(test_kinds),
 		cmocka_unit_test(test_counter_and_expiry),
 		cmocka_unit_test(test_changes),
+		cmocka_unit_test(test_again),
 		cmocka_unit_test(test_target_full),
 		cmocka_unit_test(test_stop_and_loss),
 		cmocka_unit_test(test_rate),

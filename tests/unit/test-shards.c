@@ -145,6 +145,7 @@ static void test_large_index(void **state)
 	s = slots_of(&w, UINT32_MAX);
 	assert_int_equal(s.states[LAYOUT_SLOT_FROZEN], count);
 	assert_int_equal(s.states[LAYOUT_SLOT_COMMITTED], 5);
+	run_job(&w, SHARDS_COUNT, &shard, 1);
 	assert_int_equal(shards_keys(w.shards, shard), count);
 	kept_close(&w.k);
 }
