@@ -18,6 +18,8 @@
 #include "tarn/tarn.h"
 
 #define SPIN_CHECKS 16u /* polls per look at the clock */
+#define VAIN_SPINS  4u
+#define VAIN_EACH   8u
 
 static int lost(const struct verbs_endpoint *v)
 {
@@ -178,15 +180,43 @@ static uint64_t sleep_choose(const struct verbs_endpoint *v, uint64_t ns)
 	return limited && ns > LIMITS_NS ? LIMITS_NS : ns;
 }
 
+/*
+ * Polling takes time from whoever the completion has to come from, when they share a processor, and is in vain where much is on its way:
+ * after some waits that were longer it is tried now and then.
+ */
+static bool may_spin(struct verbs_endpoint *v)
+{
+	if (v->spins_in_vain < VAIN_SPINS)
+		return true;
+	if (++v->spins_left_out < VAIN_EACH)
+		return false;
+	v->spins_left_out = 0;
+	return true;
+}
+
+/* False: nothing has come, as far as it was polled. */
+static bool spin_first(struct verbs_endpoint *v, uint64_t now, uint64_t timeout_ns)
+{
+	uint64_t spin_ns = v->settings.spin_us * 1000ull;
+
+	if (!spin_ns || !may_spin(v))
+		return false;
+	if (spin(v, now + (spin_ns < timeout_ns ? spin_ns : timeout_ns))) {
+		v->spins_in_vain = 0;
+		return true;
+	}
+	if (v->spins_in_vain < VAIN_SPINS)
+		v->spins_in_vain++;
+	return false;
+}
+
 static int verbs_wait(struct fabric_endpoint *ep, uint64_t timeout_ns)
 {
 	struct verbs_endpoint *v = verbs_endpoint(ep);
 	uint64_t now = clock_now_ns(), until = now + timeout_ns;
-	uint64_t spin_ns = v->settings.spin_us * 1000ull;
 
 	fabric_verbs_process(v);
-	if (something(v) ||
-	    (spin_ns && spin(v, now + (spin_ns < timeout_ns ? spin_ns : timeout_ns))))
+	if (something(v) || spin_first(v, now, timeout_ns))
 		return 0;
 	while (!something(v)) {
 		now = clock_now_ns();

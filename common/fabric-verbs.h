@@ -159,6 +159,7 @@ struct verbs_endpoint {
 	uint32_t done_head, done_tail; /* free running */
 	uint32_t owed;                 /* completions promised and not given yet */
 	bool armed;                    /* ibv_req_notify_cq, and its event not yet fetched */
+	unsigned spins_in_vain, spins_left_out; /* in a row, in a wait */
 	unsigned idle_polls;
 	/*
 	 * Without any progress for so long the connection is given up. iWARP: nothing else bounds

@@ -782,6 +782,7 @@ static int poll_cq(struct ibv_cq *ibv_cq, int max, struct ibv_wc *ret)
 	struct fake_qp *qp, *next;
 	int n = 0;
 
+	fake.cq_polls++;
 	if (fake_refuses("ibv_poll_cq"))
 		return -1;
 	for (qp = TAILQ_FIRST(&world.qps); qp && !fake.hold; qp = next) {

@@ -149,6 +149,7 @@ struct fake {
 	uint64_t now_ns;
 	uint64_t wall_ms;
 	unsigned long polls_idle;
+	unsigned long cq_polls; /* calls of ibv_poll_cq */
 };
 
 extern struct fake fake;

@@ -1920,6 +1920,41 @@ static void test_wait(void **state)
 	end();
 }
 
+/* Did the wait for a READ that completes in its sleep poll first? */
+static bool wait_polls(void)
+{
+	struct fabric_completion done;
+	uint64_t word = 0;
+	struct fabric_request r = fabric_read(0, &word, 8);
+	unsigned long before;
+
+	fake.hold = true;
+	fake.idle = nic_runs;
+	assert_int_equal(fabric_post(ep, &r, 1, &word), 0);
+	before = fake.cq_polls;
+	assert_int_equal(ep->ops->wait(ep, 1000000000), 0);
+	assert_int_equal(fabric_poll(ep, &done, 1), 1);
+	return fake.cq_polls - before > 16;
+}
+
+/* Polling that was in vain some times in a row is left out, and tried now and then. */
+static void test_vain_spin(void **state)
+{
+	unsigned polled = 0;
+
+	(void)state;
+	begin();
+	fake.tick_ns = 1000;
+	address.settings.spin_us = 200;
+	assert_int_equal(connect_now(), 0);
+	for (unsigned i = 0; i < 4; i++)
+		assert_true(wait_polls());
+	for (unsigned i = 0; i < 80; i++)
+		polled += wait_polls();
+	assert_int_equal(polled, 10);
+	end();
+}
+
 static bool readable(int fd)
 {
 	struct pollfd pfd = {.fd = fd, .events = POLLIN};
@@ -2587,6 +2622,7 @@ int main(void)
 		cmocka_unit_test(test_events_while_connected),
 		cmocka_unit_test(test_event_found_by_polling),
 		cmocka_unit_test(test_wait),
+		cmocka_unit_test(test_vain_spin),
 		cmocka_unit_test(test_fd),
 		cmocka_unit_test(test_arming),
 		cmocka_unit_test(test_rpc_atomic_never_answered),
