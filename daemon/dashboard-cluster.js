@@ -6,7 +6,6 @@
 import { count, duration, el, milliseconds, text, bar, chip, line, list, table } from "./dashboard-elements.js";
 
 const MEMBERS_MAX = 200, MOVES_MAX = 50;
-const OLD_SECONDS = 5; // the default of map_bound
 const KINDS = { up: "good", draining: "warn", down: "bad", left: "" };
 
 const short = (ns) => milliseconds(Math.round(Number(ns) / 1e6));
@@ -32,13 +31,14 @@ function unavailable(cluster, members) {
 
 export function clusterProblems(doc) {
 	const cluster = doc.cluster, members = doc.members, age = cluster.age_ns === null ? null : Number(cluster.age_ns) / 1e9;
+	const bound = Number(cluster.map_bound_ns) / 1e9;
 	const idle = members.filter((m) => m.state === "down" && Number(m.shards) === 0);
 
 	return [
 		!cluster.lease_held && ["bad", "this member has lost its lease and serves nobody: does it reach etcd? It goes on by itself."],
 		cluster.lease_held && age === null && ["warn", "it is not known whether its map is the newest."],
-		cluster.lease_held && age > OLD_SECONDS && ["warn",
-			`for ${duration(age)} nobody has said that its map is the newest; clients stop writing after map_bound. Does it reach etcd?`],
+		cluster.lease_held && age > bound && ["warn",
+			`for ${duration(age)} nobody has said that its map is the newest; clients stop writing after ${duration(bound)} (map_bound) at the latest. Does it reach etcd?`],
 		...unavailable(cluster, members),
 		idle.length > 0 && ["warn", `down, and without shards: ${namesOf(idle)}. Start it again, or tarn forget it.`],
 		cluster.membership_error !== null && ["warn", `the last answer of ${cluster.membership} was wrong: ${cluster.membership_error}`],
@@ -56,6 +56,7 @@ function viewMap(doc, { val, derived, now }) {
 			["epoch", val("cluster.epoch")],
 			["in use for", derived("cluster.map_seconds", Math.max(0, (now - cluster.map_since_ms) / 1000), duration)],
 			["known to be the newest", cluster.age_ns === null ? "never" : [val("cluster.age_ns", short), " ago"]],
+			["counts as the newest for", val("cluster.map_bound_ns", short)],
 			["changes since the start", val("cluster.map_changes")],
 			["read from", val("cluster.map_source", text)],
 			["lease", leases ? [cluster.lease_held ? "held, " : "lost, ", val("cluster.lease_left_ns", short), " left"] : "none: a fixed map"],

@@ -10,6 +10,7 @@
 #include "clock.h"
 #include "member-internal.h"
 #include "cluster-plan.h"
+#include "config.h"
 #include "pool.h"
 
 /* Of all shards of the map. */
@@ -42,6 +43,7 @@ void member_get_stats(const struct member *member, struct member_stats *ret_stat
 		.map_ms = member->map_ms,
 		.map_bytes = member->pool->published.bytes,
 		.map_changes = member->map_changes,
+		.bound_ns = (uint64_t)member->daemon->config->cluster.map_bound.number,
 	};
 
 	(void)membership_map(member->membership, &confirmed);

@@ -82,6 +82,7 @@ struct member_stats {
 	uint64_t map_changes; /* since the start */
 	bool confirmed;       /* is it known when the map was the newest? */
 	uint64_t age_ns;      /* since then */
+	uint64_t bound_ns;    /* map_bound, as it was at the start */
 	uint64_t members[CLUSTER_STATES];
 	uint64_t shards, moving; /* of the cluster */
 	uint64_t nobodys, downs; /* without owner, and of owners that are down: unavailable */

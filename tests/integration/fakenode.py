@@ -118,7 +118,7 @@ def cluster(documents, members, moves=(), **more):
     by_state = {state: sum(m["state"] == state for m in members) for state in ("up", "draining", "down", "left")}
     about = {
         "name": "shop", "pool": "main", "mode": "store", "member": members[0]["name"], "number": 1, "state": members[0]["state"], "epoch": 41,
-        "map_since_ms": documents["/v1/stats"]["daemon"]["started_ms"], "age_ns": 812000000, "map_bytes": 4242, "map_changes": 7,
+        "map_since_ms": documents["/v1/stats"]["daemon"]["started_ms"], "age_ns": 812000000, "map_bound_ns": 30000000000, "map_bytes": 4242, "map_changes": 7,
         "members": by_state, "shards": 64, "shards_owned": 16, "shards_open": 15, "shards_unavailable": {"down": 0, "nobody": 0},
         "shards_taken": 0, "membership": "etcd", "map_source": "https://10.0.0.9:2379", "lease_held": True, "lease_left_ns": 6400000000,
         "fenced": 0, "etcd_requests": 321, "etcd_failures": 2, "membership_error": None,

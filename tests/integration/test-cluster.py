@@ -221,6 +221,8 @@ def test_http():
         assert content["epoch"] == 1 and len(content["owners"]) == SHARDS, content["epoch"]
         metrics = ask(port, "/metrics").body.decode()
         assert 'tarn_cluster_map_epoch{cluster="shop",member="b"} 1' in metrics, metrics
+        assert answer["cluster"]["map_bound_ns"] == 10**9, answer
+        assert 'tarn_cluster_map_bound_seconds{cluster="shop",member="b"} 1\n' in metrics, metrics
         assert 'tarn_cluster_members{cluster="shop",member="b",state="up"} 3' in metrics, metrics
 
 

@@ -637,11 +637,17 @@ def test_trouble_of_a_cluster():
         for (_, text), words in zip(said, ["has lost its lease", "1 shard is nobody's", "without shards: eve", "of etcd was wrong: no route"], strict=True):
             assert text.startswith("Cluster shop: ") and words in text, (words, text)
         assert "no lease" in text_of(browser, "#cluster .title") and "never" in text_of(browser, "#cluster")
-        # it has its lease again, and etcd does not answer
+        # it has its lease again, and etcd has not answered for a while: that is trouble from map_bound on
         with node.lock:
             for path in ("/v1/stats", "/v1/members"):
-                node.documents[path]["cluster"].update(lease_held=True, age_ns=61 * 10**9, membership_error=None, shards_unavailable={"down": 0, "nobody": 0})
+                node.documents[path]["cluster"].update(lease_held=True, age_ns=29 * 10**9, membership_error=None, shards_unavailable={"down": 0, "nobody": 0})
+        browser.until("return !document.getElementById('problems').textContent.includes('lease')", "it has its lease")
+        assert "newest" not in str(problems(browser)), problems(browser)
+        with node.lock:
+            for path in ("/v1/stats", "/v1/members"):
+                node.documents[path]["cluster"]["age_ns"] = 61 * 10**9
         browser.until("return document.getElementById('problems').textContent.includes('for 1 min 1 s nobody has said')", "the map is old")
+        assert "clients stop writing after 30 s (map_bound)" in str(problems(browser)), problems(browser)
         quiet(browser)
 
 
