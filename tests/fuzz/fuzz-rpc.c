@@ -2,14 +2,16 @@
 /*
  * Fuzzes what clients ask the daemon's CPU for (daemon/rpc.c, region-rpc.c): messages of 40 bytes, or 64 about
  * regions, one behind the other, on one small pool whose memory they change as they go; the first byte says as what the
- * client came in. The superblock must stay what it is, and every answer must be one that the client's
- * decoder takes.
+ * client came in, and whether the pool is that of a member that a shard is to come to (daemon/member-mover.c answers READY then: of the
+ * move that there is, and nothing else). The superblock must stay what it is, and every answer must be one that the client's decoder takes.
  */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include <event2/event.h>
 
 #include "auth.h"
 #include "config.h"
@@ -19,6 +21,7 @@
 #include "region.h"
 #include "rpc.h"
 #include "self.h"
+#include "../unit/member-target.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -41,6 +44,21 @@ static struct pool *pool_open(struct log *log)
 	return pool;
 }
 
+static void check_ready(const struct pool *pool, const uint8_t *data, const struct wire_rpc_reply *reply)
+{
+	bool ready = reply->number == WIRE_READY_NOW, another = reply->number == WIRE_READY_ANOTHER;
+	struct wire_rpc rpc;
+
+	if (reply->number > WIRE_READY_ANOTHER || wire_rpc_decode(data, WIRE_RPC_BYTES, &rpc) < 0)
+		abort();
+	if (reply->value != (ready ? (int64_t)TARGET_BOOT_ID : another ? 2 : 0))
+		abort();
+	if (reply->number && (reply->status || !pool->ready))
+		abort();
+	if (ready && (rpc.class != TARGET_COMING || rpc.slot_offset != TARGET_SINCE || (rpc.delta & UINT32_MAX) != (2 << 16 | 1)))
+		abort();
+}
+
 static void handle(struct pool *pool, struct rpc_client *client, const uint8_t *data, size_t size)
 {
 	struct wire_region_reply region;
@@ -60,6 +78,8 @@ static void handle(struct pool *pool, struct rpc_client *client, const uint8_t *
 	if (reply.type == WIRE_RPC_PAGE && reply.status == 0 &&
 	    reply.number >= pool->geometry.npages)
 		abort();
+	if (reply.type == WIRE_RPC_READY)
+		check_ready(pool, data, &reply);
 }
 
 /* None is left to the next input. */
@@ -83,11 +103,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	static struct pool *pool; /* the process's, as libFuzzer is: to make one takes too long */
 	static struct log log;
 	static struct layout_superblock first;
+	static struct member_target target;
+	static void (*ready)(void *arg, uint32_t slot, const struct wire_rpc *rpc, struct wire_rpc_reply *reply);
 	struct layout_superblock now;
 	struct rpc_client client;
 
 	if (!pool) {
 		pool = pool_open(&log);
+		pool->geometry.shards = TARGET_SHARDS;
+		target_open(&target, pool, &log, event_base_new());
+		target_run(&target);
+		ready = pool->ready;
 		self_read(pool, 0, &first, sizeof(first));
 	}
 	if (size == 0)
@@ -98,6 +124,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		client.region_count = 2;
 	}
 	pool->geometry.atomics = data[0] & 4 ? LAYOUT_ATOMICS_NIC : LAYOUT_ATOMICS_CPU;
+	pool->geometry.shards = data[0] & 24 ? TARGET_SHARDS : 0;
+	pool->ready = data[0] & 8 ? ready : NULL;
 	pool->last_client_id = 0; /* they are used up otherwise */
 	for (data++, size--; size > 0;) {
 		size_t most = data[0] == WIRE_RPC_REGION_CALL ? WIRE_REGION_BYTES : WIRE_RPC_BYTES,
