@@ -3,6 +3,8 @@
  * kv.c - a value, there and back
  *
  *	cc kv.c $(pkg-config --cflags --libs libtarn) && ./a.out 'tarn:/run/tarn/tarn.sock?pool=main'
+ *
+ * or, of a cluster, with some of its members: 'tarn://node1,node2/main'.
  */
 #include <err.h>
 #include <stdio.h>
