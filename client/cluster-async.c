@@ -394,7 +394,7 @@ static void begin(struct cluster_async *a, struct cluster_op *call)
 		end(a, call, status);
 		return;
 	}
-	if (is_write(call) && !fresh_now(a)) {
+	if ((is_write(call) || (call->asked.scan && cluster_scan_skips(call->asked.scan))) && !fresh_now(a)) {
 		if (now + PAUSE_MAX_NS >= call->asked.limit_ns)
 			end(a, call, -TARN_EMAP);
 		else

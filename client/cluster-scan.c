@@ -15,6 +15,7 @@
 #include "clock.h"
 #include "cluster.h"
 #include "err.h"
+#include "mutation.h"
 #include "scan-internal.h"
 #include "shard.h"
 
@@ -89,14 +90,26 @@ static void set_done(struct cluster_scan *cs, uint32_t shard)
 	cs->done[shard] = true;
 }
 
-/* In a cache pool a shard that nobody has is empty when somebody takes it. */
+/* In a cache pool a shard that nobody has is empty when somebody takes it, which is not before each such map has ceased to be fresh. */
 static void skip_empty(struct cluster_scan *cs)
 {
 	const struct cluster_map *map = cluster_of(cs)->map;
 
-	for (uint32_t i = 0; map->cache && i < map->shards; i++)
+	if (!map->cache || (!cluster_fresh(cluster_of(cs)) && !MUTATED(MUTATION_WALKFRESH)))
+		return;
+	for (uint32_t i = 0; i < map->shards; i++)
 		if (map->owners[i] == CLUSTER_NOBODY)
 			set_done(cs, i);
+}
+
+bool cluster_scan_skips(const struct tarn_scan *walk)
+{
+	const struct cluster_map *map = walk->session->cluster->map;
+
+	for (uint32_t i = 0; map->cache && i < map->shards; i++)
+		if (map->owners[i] == CLUSTER_NOBODY && !walk->cluster->done[i])
+			return true;
+	return false;
 }
 
 /* The lowest number above `behind` of a member that has something left; 0: there is none. */
@@ -197,6 +210,13 @@ static int next_pass(struct cluster_scan *cs, uint64_t limit_ns)
 	return last < 0 ? last : nobody(cs);
 }
 
+static void leave_pass(struct cluster_scan *cs, uint32_t shard)
+{
+	if (MUTATED(MUTATION_WALKMAP) && cs->since[shard])
+		set_done(cs, shard);
+	cs->since[shard] = 0;
+}
+
 /* By a newer map the pass loses the shards that are elsewhere; the pass ends if there is nothing more in it. */
 static void follow_map(struct cluster_scan *cs)
 {
@@ -212,7 +232,7 @@ static void follow_map(struct cluster_scan *cs)
 
 		if (!owner || owner->number != cs->number || owner->state == CLUSTER_DOWN ||
 		    map->since[i] != cs->since[i] || map->taken[i] > cs->since[i])
-			cs->since[i] = 0;
+			leave_pass(cs, i);
 		any |= cs->since[i] != 0;
 	}
 	if (!any)
@@ -342,20 +362,28 @@ static int member_next(struct call *call, struct tarn_scan *member)
 	return ret;
 }
 
+static int make_fresh(struct call *call)
+{
+	return cluster_fresh(call->session->cluster) ? 0 : cluster_refresh(call->session, call->limit_ns);
+}
+
 /* 1, 0, or what it ended with. */
 static int attempt(struct call *call)
 {
-	struct cluster *c = call->session->cluster;
+	const struct cluster *c = call->session->cluster;
 	struct tarn_scan *member;
 	int ret;
 
 	do {
+		ret = cluster_scan_skips(call->walk) ? make_fresh(call) : 0;
+		if (ret < 0)
+			return ret;
 		ret = cluster_scan_step(call->walk, call->limit_ns, &member);
 		if (ret <= 0)
 			return ret;
 		ret = member_next(call, member);
-		if (ret >= 0 && c->map->cache && !cluster_fresh(c)) {
-			int stale = cluster_refresh(call->session, call->limit_ns);
+		if (ret >= 0 && c->map->cache) {
+			int stale = make_fresh(call);
 
 			if (stale < 0)
 				return stale;

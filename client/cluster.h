@@ -184,6 +184,8 @@ int cluster_scan_load(struct tarn_scan *walk, const void *bytes, size_t n);
  * key that was kept. 0: the walk is over. Else a code, one that passes among them.
  */
 int cluster_scan_step(struct tarn_scan *walk, uint64_t limit_ns, struct tarn_scan **ret_member);
+/* It can not go on without a fresh map: in a cache pool it passes shards that nobody has. */
+bool cluster_scan_skips(const struct tarn_scan *walk);
 /* What that walk's call has ended with: true: it is the whole's result. In a cache pool the map is fresh. */
 bool cluster_scan_judge(struct tarn_scan *walk, int *ret_result);
 /* It can not be judged yet; is there a key of which that is so; and the key, kept or just judged. */

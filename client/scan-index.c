@@ -7,6 +7,7 @@
  * in it. Runs on the session's owner. Next: docs/protocol.md sections 2 and 8; scan-walk.c.
  */
 #include "err.h"
+#include "mutation.h"
 #include "scan-internal.h"
 
 /*
@@ -145,7 +146,7 @@ static void collect_slot(struct tarn_scan *scan, const struct part *part, uint32
 	uint64_t word = part->buckets[b].slots[in_bucket];
 	uint32_t state = layout_slot_state(word);
 
-	if (state == LAYOUT_SLOT_COMMITTED || state == LAYOUT_SLOT_FROZEN)
+	if (state == LAYOUT_SLOT_COMMITTED || (state == LAYOUT_SLOT_FROZEN && !MUTATED(MUTATION_WALKFROZEN)))
 		scan->slots[scan->slot_count++] = (struct found_slot){
 			part->offset + (uint64_t)b * LAYOUT_BUCKET_BYTES + 8 + 8ull * in_bucket,
 			word, place, last};

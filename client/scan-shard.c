@@ -10,6 +10,7 @@
 #include <stdlib.h>
 
 #include "err.h"
+#include "mutation.h"
 #include "scan-internal.h"
 #include "shard.h"
 
@@ -67,6 +68,11 @@ static int moved(struct tarn_scan *scan, uint32_t shard, uint64_t word)
 				(unsigned long long)scan_since(scan)[shard]));
 }
 
+static bool readable(uint64_t word, uint64_t since)
+{
+	return MUTATED(MUTATION_WALKWORD) || shard_word_readable(word, since);
+}
+
 /* The first of the chunk's shards whose word says that keys of it may be missing; words_count: none. */
 static uint32_t first_unfit(const struct tarn_scan *scan)
 {
@@ -76,8 +82,7 @@ static uint32_t first_unfit(const struct tarn_scan *scan)
 	for (i = 0; i < scan->words_count; i++) {
 		uint32_t shard = scan->words_first + i;
 
-		if (since[shard] && (shard & common_bits(scan)) == range_shard(scan) &&
-		    !shard_word_readable(scan->words[i], since[shard]))
+		if (since[shard] && (shard & common_bits(scan)) == range_shard(scan) && !readable(scan->words[i], since[shard]))
 			break;
 	}
 	return i;
@@ -121,5 +126,5 @@ int scan_shard_shown(const struct tarn_scan *scan, struct layout_hash hash)
 		return 0;
 	if (shard - scan->words_first >= scan->words_count)
 		return -1;
-	return shard_word_readable(scan->words[shard - scan->words_first], since[shard]) ? 1 : -1;
+	return readable(scan->words[shard - scan->words_first], since[shard]) ? 1 : -1;
 }

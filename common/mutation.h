@@ -108,6 +108,10 @@
 #define MUTATION_COUNTREAD   152 /* a frozen counter is read while its shard is closing, where adds may come late */
 #define MUTATION_COUNTEARLY  153 /* a counter's value is copied in front of the freeze */
 #define MUTATION_NOTTL       154 /* copies do not expire */
+#define MUTATION_WALKWORD    155 /* a walk does not look at the shards' words */
+#define MUTATION_WALKMAP     156 /* what a newer map has taken from a pass counts as walked in it */
+#define MUTATION_WALKFROZEN  157 /* a walk does not show frozen slots */
+#define MUTATION_WALKFRESH   158 /* a walk passes what nobody has by a map that is not fresh */
 
 #ifdef TARN_MUTATIONS
 extern int tarn_mutation; /* test-sim.c */

@@ -254,6 +254,7 @@ void hw_client_step(struct hw_client *c)
 	pending = hw_slot(HW_PENDING, (uint32_t)record_of(c)->op.value);
 	switch (c->phase) {
 	case HW_IDLE:
+	case HW_WALK:
 		break;
 	case HW_BEGIN:
 		begin(c);

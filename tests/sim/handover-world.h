@@ -127,6 +127,7 @@ enum hw_phase {
 	HW_KILL,
 	HW_CHANGE,
 	HW_ANSWER,
+	HW_WALK, /* test-handover-pool */
 };
 
 struct hw_client {

@@ -70,6 +70,8 @@ bool pw_client_open(struct pw_client *c)
 	c->kept = 0;
 	memset(c->since, 0, sizeof(c->since));
 	memset(c->known, 0, sizeof(c->known));
+	if (!pw_walk_create(c))
+		return false;
 	for (unsigned i = 0; i < PW_MEMBERS; i++) {
 		struct sim *sim = pw_sim(&client->world->member[i]);
 		struct session_identity identity = {0};
@@ -92,6 +94,7 @@ bool pw_client_open(struct pw_client *c)
 
 void pw_client_free(struct pw_client *c)
 {
+	pw_walk_free(c);
 	for (unsigned i = 0; i < PW_MEMBERS; i++) {
 		session_free(c->sessions[i]);
 		c->sessions[i] = NULL;
@@ -159,6 +162,11 @@ static void begin(struct hw_client *c)
 	c->calls--;
 	c->phase = HW_BEGIN;
 	c->limit_ns = c->world->now_ns + HW_LIMIT_NS;
+	if (pw_world(c->world)->mix.walks && hw_chance(c->world, 150)) {
+		c->phase = HW_WALK;
+		pw_walk_begin(of(c));
+		return;
+	}
 	pw_call_begin(c);
 }
 
@@ -253,6 +261,38 @@ static void judge(struct hw_client *client, int result)
 	}
 }
 
+/* ---- walks ---- */
+
+static void walk_goes_on(struct hw_client *client, enum pw_walk_next next)
+{
+	struct hw_world *w = client->world;
+
+	switch (next) {
+	case PW_WALK_OVER:
+		client->phase = HW_IDLE;
+		client->wake_ns = w->now_ns + hw_while(w) / 16;
+		break;
+	case PW_WALK_WAIT:
+		ask_soon(client);
+		client->wake_ns = w->now_ns + hw_below(w, takes(client) ? WAIT_NS : RETRY_NS);
+		break;
+	case PW_WALK_PAUSE:
+		client->wake_ns = w->now_ns + hw_while(w) / 16;
+		break;
+	case PW_WALK_TASK:
+	case PW_WALK_GO_ON:
+		break;
+	}
+}
+
+static void walk(struct hw_client *client)
+{
+	struct pw_client *c = of(client);
+	enum pw_walk_next next = pw_walk_next(c, fresh(client), &c->task, &client->target);
+
+	walk_goes_on(client, next);
+}
+
 /* Between two calls: pages go back, and counts are raised, which sweeps wait for. */
 static void keep(struct pw_client *c)
 {
@@ -282,7 +322,8 @@ uint64_t pw_client_next(const struct pw_client *c)
 		return pw_task_next(&pw_sim(&client->world->member[member_of_task(c)])
 					     ->endpoints[client->number],
 				    c->task);
-	if (client->phase == HW_IDLE && (client->calls == 0 || c->keep_ns < client->wake_ns))
+	if ((client->phase == HW_IDLE || client->phase == HW_WALK) &&
+	    ((client->phase == HW_IDLE && client->calls == 0) || c->keep_ns < client->wake_ns))
 		return c->keep_ns;
 	return client->wake_ns;
 }
@@ -295,7 +336,8 @@ void hw_client_step(struct hw_client *client)
 
 	if (c->task) {
 		ended = pw_task_step(c->sessions[member_of_task(c)], c->task);
-	} else if (client->phase == HW_IDLE && c->keep_ns <= client->world->now_ns) {
+	} else if ((client->phase == HW_IDLE || client->phase == HW_WALK) &&
+		   c->keep_ns <= client->world->now_ns) {
 		keep(c);
 		ended = c->task && c->task->step(c->task);
 	} else if (client->phase == HW_BEGIN) {
@@ -303,6 +345,9 @@ void hw_client_step(struct hw_client *client)
 		ended = c->task && c->task->step(c->task);
 	} else if (client->phase == HW_ANSWER) {
 		answer(client);
+	} else if (client->phase == HW_WALK) {
+		walk(client);
+		ended = c->task && c->task->step(c->task);
 	} else if (client->calls) {
 		begin(client);
 	}
@@ -310,7 +355,9 @@ void hw_client_step(struct hw_client *client)
 		return;
 	result = c->task->result;
 	c->task = NULL;
-	if (!c->keeps)
+	if (!c->keeps && client->phase == HW_WALK)
+		walk_goes_on(client, pw_walk_judge(c, result, fresh(client)));
+	else if (!c->keeps)
 		judge(client, result);
 	c->keeps = false;
 }

@@ -34,6 +34,8 @@ struct pw_pool {
 	bool job_done;
 };
 
+struct pw_walk; /* pool-walk.c */
+
 struct pw_connector {
 	struct session_connector base;
 	struct pw_client *client;
@@ -54,6 +56,7 @@ struct pw_client {
 	uint32_t known[HW_KEYS];
 	bool exists_only; /* the get under way */
 	int64_t delta;    /* of the add under way */
+	struct pw_walk *walk;
 	uint8_t value[PW_VALUE_BYTES], buffer[PW_VALUE_BYTES];
 };
 
@@ -62,6 +65,7 @@ struct pw_mix {
 	bool counters; /* keys 0 and 1 are mostly counted with */
 	bool counting; /* nothing else is done */
 	bool takes; /* leases; members are taken for dead */
+	bool walks; /* over all keys */
 	bool conditions, expiry, sizes;
 	bool large; /* values in extents */
 };
@@ -80,6 +84,7 @@ struct pw_world {
 	uint64_t switches; /* before the schedule */
 	/* of all schedules */
 	uint64_t adds, conditional, expiring, larges, crowded;
+	uint64_t walks, walked, again; /* begun; ended; keys that came again */
 };
 
 static inline struct pw_world *pw_world(struct hw_world *w)
@@ -126,6 +131,21 @@ enum pw_answer pw_call_judge(struct hw_client *client, const struct tarn_session
 void pw_call_returns(struct pw_client *c);
 /* When the value of a put is gone at the latest: each hand-over rounds up, and begins with a part of an epoch. */
 void pw_call_expires(const struct pw_world *pw, struct hw_record *put);
+
+/* pool-walk.c: with a client's sessions and map */
+enum pw_walk_next {
+	PW_WALK_TASK,  /* it is to be run, and its result judged */
+	PW_WALK_GO_ON, /* now, with pw_walk_next() */
+	PW_WALK_PAUSE, /* a key was shown */
+	PW_WALK_WAIT,  /* for a newer map, or a connection */
+	PW_WALK_OVER,
+};
+bool pw_walk_create(struct pw_client *c);
+void pw_walk_free(struct pw_client *c);
+void pw_walk_begin(struct pw_client *c);
+/* fresh: is the client's map? */
+enum pw_walk_next pw_walk_next(struct pw_client *c, bool fresh, struct task **ret_task, unsigned *ret_member);
+enum pw_walk_next pw_walk_judge(struct pw_client *c, int result, bool fresh);
 
 /* pool-client.c */
 bool pw_client_open(struct pw_client *c);

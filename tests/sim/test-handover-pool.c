@@ -6,7 +6,7 @@
  *	test-handover-pool --seed N --verbose
  *
  * Checked: at each switch the target holds what the source has frozen; behind a fence all words are "gone"; each key's history over both pools is linearizable; in the end each owner is
- * open, nothing is frozen, and nobody else has a key; and what shadow.c watches in each pool. Prints TAP.
+ * open, nothing is frozen, and nobody else has a key; walks over all keys, pool-walk.c; and what shadow.c watches in each pool. Prints TAP.
  */
 #include <malloc.h>
 #include <stdio.h>
@@ -73,13 +73,29 @@ static bool prepare(struct pw_world *w)
 /* ---- a schedule begins ---- */
 
 #define TAKE_MUTATIONS                                                                        \
-	MUTATION_TAKEFIRST, MUTATION_MOVER, MUTATION_NOWAIT, MUTATION_NOBOUND, MUTATION_FENCEDWORD
+	MUTATION_TAKEFIRST, MUTATION_MOVER, MUTATION_NOWAIT, MUTATION_NOBOUND, MUTATION_FENCEDWORD, MUTATION_WALKFRESH
+
+#define WALK_MUTATIONS MUTATION_WALKWORD, MUTATION_WALKMAP, MUTATION_WALKFROZEN
 
 /* In 1024. What a mutation needs is in all of its schedules, or in none. */
 static uint32_t takes_share(void)
 {
 #ifdef TARN_MUTATIONS
 	static const int mutations[] = {TAKE_MUTATIONS};
+
+	for (unsigned i = 0; i < sizeof(mutations) / sizeof(mutations[0]); i++)
+		if (MUTATED(mutations[i]))
+			return 1024;
+	if (tarn_mutation)
+		return 0;
+#endif
+	return 256;
+}
+
+static uint32_t walks_share(void)
+{
+#ifdef TARN_MUTATIONS
+	static const int mutations[] = {WALK_MUTATIONS, MUTATION_WALKFRESH};
 
 	for (unsigned i = 0; i < sizeof(mutations) / sizeof(mutations[0]); i++)
 		if (MUTATED(mutations[i]))
@@ -126,10 +142,13 @@ static bool begin(struct pw_world *w, uint64_t seed)
 	hw->pools = true;
 	hw->cache = w->mix.takes && hw_chance(hw, 512);
 	hw->forgets = w->mix.takes && !hw->cache;
+	/* one with an old map says nothing of keys that were given up, and can not tell when that was */
+	w->mix.walks = !hw->forgets && hw_chance(hw, walks_share());
 	w->switches = hw->switches;
 	w->epochs_all = w->epochs_any = 0;
 	faa = hw_chance(hw, w->mix.counting ? 800 : 512);
 	hw->maps[1].map.cache = hw->cache;
+	hw->maps[1].map.seed = HASH_SEED;
 	hw->members = hw->maps[1].map.member_count = PW_MEMBERS;
 	for (uint32_t shard = 0; shard < HW_SHARDS; shard++)
 		hw->maps[1].owners[shard] = (uint16_t)(shard % PW_MEMBERS);
@@ -458,7 +477,7 @@ static bool idle(const struct hw_test *test)
 	const struct hw_world *w = test->world;
 
 	return !w->takes || !w->fences || pw->crowded * 50 > test->schedules || !w->switches || !w->given_up || !w->starts || !pw->adds || !pw->conditional || !pw->expiring ||
-	       !pw->larges;
+	       !pw->larges || !pw->walked;
 }
 
 static void print(const struct hw_test *test)
@@ -467,13 +486,14 @@ static void print(const struct hw_test *test)
 	const struct hw_world *w = test->world;
 
 	printf("%llu hand-overs, %llu given up, %llu shards taken, %llu leases lost, %llu starts; of %llu calls %llu answered; %llu adds, %llu "
-	       "conditions, %llu values that expire, %llu in extents",
+	       "conditions, %llu values that expire, %llu in extents; %llu of %llu walks ended, in which %llu keys came again",
 	       (unsigned long long)w->switches, (unsigned long long)w->given_up,
 	       (unsigned long long)w->takes, (unsigned long long)w->fences,
 	       (unsigned long long)w->starts, (unsigned long long)w->calls,
 	       (unsigned long long)w->acknowledged, (unsigned long long)pw->adds,
 	       (unsigned long long)pw->conditional, (unsigned long long)pw->expiring,
-	       (unsigned long long)pw->larges);
+	       (unsigned long long)pw->larges, (unsigned long long)pw->walked,
+	       (unsigned long long)pw->walks, (unsigned long long)pw->again);
 }
 
 /* WORDEPOCH, INSEARLY, ACKFRESH and TAKEBOOT need more chance than there is time for here: test-handover has them */
@@ -482,6 +502,7 @@ static const int mutations[] = {
 	MUTATION_NOPURGE,  MUTATION_NOAGAIN,  MUTATION_NODEL,   MUTATION_PLAIN,
 	MUTATION_COUNTREAD, MUTATION_COUNTEARLY, MUTATION_NOTTL,
 	TAKE_MUTATIONS,
+	WALK_MUTATIONS,
 };
 
 int main(int argc, char **argv)

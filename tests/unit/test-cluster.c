@@ -1562,6 +1562,62 @@ static int next_async(struct tarn_session *s, struct walk_of *walk)
 	return completion.status;
 }
 
+static int next_blocking(struct tarn_session *s, struct walk_of *walk)
+{
+	(void)s;
+	return go_on(walk, 1);
+}
+
+/* By a map that is not fresh nothing is passed as empty: who takes what nobody has waits as long as such a map counts, and no longer. */
+static void test_walk_nobody_bound(void **state)
+{
+	struct tarn_session *s;
+	struct walk_of walk;
+	struct world w;
+
+	(void)state;
+	for (unsigned async = 0; async < 2; async++) {
+		int (*next)(struct tarn_session *, struct walk_of *) = async ? next_async : next_blocking;
+		uint16_t owners[SHARDS];
+		int ret;
+
+		s = start(&w, true);
+		memcpy(owners, w.map->owners, sizeof(owners));
+		w.map->epoch++;
+		for (uint32_t shard = 0; shard < SHARDS; shard++) {
+			set_word(&w, owners[shard], shard, SHARD_GONE, 0);
+			w.map->owners[shard] = CLUSTER_NOBODY;
+			w.map->since[shard] = w.map->taken[shard] = w.map->epoch;
+		}
+		walk = begin_walk(s);
+		assert_int_equal(next(s, &walk), 0);
+		tarn_scan_close(walk.scan);
+		/* nobody can say that it is still so, and it is not */
+		walk = begin_walk(s);
+		w.silent = true;
+		w.now += BOUND;
+		assert_int_equal(tarn_session_set_timeout(s, 20), 0);
+		while ((ret = next(s, &walk)) == -TARN_ETIMEOUT)
+			;
+		assert_int_equal(ret, -TARN_EMAP);
+		w.map->epoch++;
+		for (uint32_t shard = 0; shard < SHARDS; shard++) {
+			w.map->owners[shard] = owners[shard];
+			w.map->since[shard] = w.map->epoch;
+			set_word(&w, owners[shard], shard, SHARD_OPEN, w.map->epoch);
+		}
+		w.silent = false;
+		assert_int_equal(tarn_session_set_timeout(s, 5000), 0);
+		fill(s);
+		while ((ret = next(s, &walk)) == 1)
+			;
+		assert_int_equal(ret, 0);
+		expect_once(&w, &walk);
+		tarn_scan_close(walk.scan);
+		finish(&w, s);
+	}
+}
+
 static void test_walk_async(void **state)
 {
 	struct tarn_session *s, *other = NULL;
@@ -1713,6 +1769,7 @@ int main(void)
 		cmocka_unit_test(test_walk_down),
 		cmocka_unit_test(test_walk_nobody),
 		cmocka_unit_test(test_walk_bound),
+		cmocka_unit_test(test_walk_nobody_bound),
 		cmocka_unit_test(test_walk_taken),
 		cmocka_unit_test(test_walk_members),
 		cmocka_unit_test(test_walk_position),

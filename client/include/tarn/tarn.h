@@ -808,7 +808,7 @@ struct tarn_scan;
  * meanwhile may come or not; if it is deleted and put again, twice. No order. Does not block.
  *
  * With a cluster's session the walk goes from member to member, and what is said above is so as long as no shard's
- * owner changes. A key whose shard goes to another member during the walk comes at least once, and may come again from there;
+ * owner changes. A key whose shard goes to another member during the walk, or was to go, comes at least once, and may come again;
  * likewise the keys of a member that was down, or that was started again with another pool. None is left out by that.
  *
  * Errors: -EINVAL (NULL), -ENOMEM, -TARN_EKEYSIZE (prefix too long), -TARN_EINUSE.
