@@ -333,3 +333,7 @@ def pretender(answer):
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
         thread.join()
+
+
+if os.environ.get("CLUSTER_BACKEND", "etcd") == "fake":
+    from fakeetcd import FakeEtcd as Etcd  # noqa: F811  pylint: disable=wrong-import-position
