@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Hosts that are network namespaces, with one cable each to a router that can drop what goes from one to another.
-All of it is inside of the namespaces that check-cluster.py has begun."""
+All of it is inside of the namespaces that check-cluster.py has begun, or, with RDMA, of the virtual machine of tests/rdma."""
 
+import os
 import subprocess
+import time
 
 CLIENTS = "clients"
 
@@ -11,6 +13,24 @@ def ip(*words, namespace=None, check=True):
     place = ["-n", namespace] if namespace else []
     result = subprocess.run(["ip", *place, *map(str, words)], capture_output=True, text=True, check=False)
     assert not check or result.returncode == 0, f"ip {namespace or ''} {words}: {result.stderr}"
+
+
+def add_rdma(name):
+    """A soft-RoCE device on the host's cable; it goes away with the host."""
+    # a new device starts out in the first namespace
+    for words in (
+        ("ip", "netns", "exec", name, "rdma", "link", "add", f"rxe-{name}", "type", "rxe", "netdev", "eth0"),
+        ("rdma", "dev", "set", f"rxe-{name}", "netns", name),
+    ):
+        result = subprocess.run(words, capture_output=True, text=True, check=False)
+        assert result.returncode == 0, f"{words}: {result.stderr}"
+    gids = f"/sys/class/infiniband/rxe-{name}/ports/1/gids"
+    script = f"cat {gids}/0 {gids}/1 {gids}/2 {gids}/3 2>/dev/null | grep -q ffff:"
+    for _ in range(200):
+        if subprocess.run(["ip", "netns", "exec", name, "sh", "-c", script], check=False).returncode == 0:
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"rxe-{name} has no address")
 
 
 class Hosts:
@@ -48,6 +68,8 @@ class Hosts:
         ip("link", "set", name, "up", namespace="router")
         ip("link", "set", "eth0", "up", namespace=name)
         ip("route", "add", "default", "via", f"10.80.{number}.1", namespace=name)
+        if os.environ.get("CLUSTER_FABRIC", "").startswith("rxe"):
+            add_rdma(name)
 
     def close(self):
         for name in self.numbers:

@@ -20,7 +20,7 @@ sys.path[:0] = [HERE, INTEGRATION]
 os.environ.setdefault("TARN_TEST_LIMIT", "60")
 import tarntest  # noqa: E402
 
-MODULES = ("environment", "doctor", "faults", "hosts", "cluster", "bare", "sanitizers")
+MODULES = ("environment", "doctor", "faults", "hosts", "cluster", "cluster3", "bare", "sanitizers")
 FABRICS = [fabric for fabric in tarntest.FABRICS if fabric]
 # Of the suite, what is run on each fabric, and how much of it: a round trip costs 0.1 ms here. On siw the command only does
 # what depends on the way to the pool. Of what rxe-cpu has, it sees each part over one of the others: rxe, and a cpu domain.
