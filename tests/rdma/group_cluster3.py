@@ -7,7 +7,7 @@ import sys
 
 os.environ["CLUSTER_FABRIC"] = "rxe-nic"
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../cluster"))
-from clustertest import LONG, Cluster, Load, counted, emptied, freeze, wait_until  # noqa: E402
+from clustertest import LONG, SHARDS, Cluster, Load, counted, emptied, wait_until  # noqa: E402
 from vmtest import limit  # noqa: E402
 
 POOL = "size = 16M\nhugepages = off\n"
@@ -46,4 +46,83 @@ def test_paused():
         cluster.settled()
         load.do("check")
         all_written(load)
+        load.do("check")
+
+
+@limit(500)
+def test_partitions():
+    """Each pair of hosts, both ways, and one way: the third one is heard by both, so writes go on or go on again."""
+    with three() as cluster, clients(cluster, "limit=300") as load:
+        load.do("fill")
+        for one, other, one_way in (("h1", "h2", False), ("h2", "h3", False), ("h3", "h1", False), ("h3", "h2", True)):
+            load.begin("run")
+            cluster.hosts.cut(one, other, one_way)
+            wait_until(lambda: load.stop() and load.pass_over("write")["acked"] > KEYS / 2, lambda: f"writes go on: {load.said()}", LONG)
+            cluster.hosts.heal()
+            cluster.settled()
+            all_written(load)
+            load.do("check")
+
+
+@limit(500)
+def test_rolling():
+    """Each is drained, stopped, started, undrained: every acknowledged write is found, and every value is right."""
+    with three() as cluster, clients(cluster, keys=ALONE) as load:
+        load.do("fill")
+        for node in cluster.nodes:
+            other = cluster.nodes[cluster.nodes.index(node) - 1]
+            load.begin("run")
+            other.do("drain", node.name)
+            emptied(node)
+            node.stop()
+            cluster.is_state(node.name, "left", other)
+            node.start()
+            other.tarn("undrain", node.name, check=None)
+            cluster.settled()
+            said = load.stop()
+            assert said["writes"] > 0, said
+            load.do("check")
+
+
+@limit(400)
+def test_leader_killed():
+    """With a new leader all goes on: the map is fresh again, and changes."""
+    with three() as cluster, clients(cluster, "limit=300") as load:
+        load.do("fill")
+        load.begin("run")
+        leader = cluster.etcd.leader()
+        cluster.etcd.kill(leader)
+        drained, asked = cluster.nodes[(leader + 1) % 3], cluster.nodes[(leader + 2) % 3]
+        wait_until(lambda: asked.tarn("drain", drained.name, check=None).returncode == 0, lambda: f"a drain begins: {asked.log()}", LONG)
+        cluster.is_state(drained.name, "draining", asked)
+        load.stop()
+        all_written(load)
+        cluster.etcd.start(leader)
+        wait_until(lambda: asked.tarn("undrain", drained.name, check=None).returncode == 0, lambda: f"undrained: {asked.log()}", LONG)
+        cluster.settled()
+        load.do("check")
+
+
+@limit(400)
+def test_drain_cut():
+    """Two members can not reach each other while one of them is drained: what should go to the other one waits, or finds its way; when they
+    can again, all of it has gone, and no key is missing."""
+    with three() as cluster, clients(cluster, "limit=300", keys=ALONE) as load:
+        load.do("fill")
+        load.begin("run")
+        cluster.hosts.cut("h1", "h2")
+        cluster.nodes[2].do("drain", "h1")
+        cluster.is_state("h1", "draining", cluster.nodes[2])
+        # the third one is heard: its part goes
+        before = SHARDS / 3
+        wait_until(lambda: cluster.nodes[0].cluster()["shards_owned"] < 0.9 * before, lambda: f"shards go: {cluster.nodes[0].log()[-3000:]}", LONG)
+        cluster.hosts.heal()
+        emptied(cluster.nodes[0])
+        load.stop()
+        all_written(load, ALONE)
+        load.do("check")
+        load.begin("run")
+        cluster.nodes[2].do("undrain", "h1")
+        cluster.settled()
+        load.stop()
         load.do("check")
