@@ -7,7 +7,7 @@ import sys
 
 os.environ["CLUSTER_FABRIC"] = "rxe-nic"
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../cluster"))
-from clustertest import LONG, SHARDS, Cluster, Load, counted, emptied, wait_until  # noqa: E402
+from clustertest import LONG, SHARDS, Cluster, Load, counted, emptied, freeze, wait_until  # noqa: E402
 from vmtest import limit  # noqa: E402
 
 POOL = "size = 16M\nhugepages = off\n"
@@ -104,6 +104,29 @@ def test_leader_killed():
 
 
 @limit(400)
+def test_no_quorum():
+    """Two of three etcd stand still until all members have lost their leases: then nothing can be written. All of that is over by itself,
+    and no key is missing."""
+    with three(lease="20s") as cluster, clients(cluster, "limit=300") as load:
+        load.do("fill")
+        load.begin("run")
+        for i in (1, 2):
+            assert freeze(cluster.etcd.processes[i])
+        for node in cluster.nodes:
+            wait_until(lambda node=node: "the lease is lost" in node.log(), lambda node=node: f"it fences itself: {node.log()}", LONG)
+        load.stop()
+        wait_until(lambda: load.pass_over("write")["failures"] == KEYS, lambda: f"writes end: {load.said()}", LONG)
+        # what is read is right: the owner is the same (a key that is missing would end the load)
+        load.pass_over("read")
+        for i in (1, 2):
+            cluster.etcd.go_on(i)
+        cluster.settled()
+        load.do("check")
+        all_written(load)
+        load.do("check")
+
+
+@limit(400)
 def test_drain_cut():
     """Two members can not reach each other while one of them is drained: what should go to the other one waits, or finds its way; when they
     can again, all of it has gone, and no key is missing."""
@@ -125,4 +148,25 @@ def test_drain_cut():
         cluster.nodes[2].do("undrain", "h1")
         cluster.settled()
         load.stop()
+        load.do("check")
+
+
+@limit(400)
+def test_clients_cut():
+    """Clients that can not reach one of the members, which is up: its keys fail, the others' do not; with the cable again all is there."""
+    with three() as cluster, clients(cluster, "limit=300") as load:
+        load.do("fill")
+        there = KEYS - counted(cluster.nodes, KEYS)[1]
+        cluster.hosts.cut("clients", "h2")
+        said = {}
+
+        def settled():
+            said.update(load.pass_over("write"))
+            return said["acked"] == there
+
+        wait_until(settled, lambda: f"{there} keys can be written: {said}\n{load.said()}", LONG)
+        said = load.pass_over("read")
+        assert said["failures"] == KEYS - there and said["missing"] == 0, (said, load.said())
+        cluster.hosts.heal()
+        all_written(load)
         load.do("check")
