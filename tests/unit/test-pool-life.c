@@ -106,7 +106,9 @@ static void test_copy(void **state)
 static void test_damaged(void **state)
 {
 	struct life *l = *state;
+	const off_t place = offsetof(struct layout_superblock, member_place);
 	uint64_t word = 0;
+	uint8_t byte;
 	int fd;
 
 	pool_life_write(l->f.pool, "shop", "a", LIFE);
@@ -114,7 +116,9 @@ static void test_damaged(void **state)
 	fd = open(l->path, O_RDWR | O_CLOEXEC);
 	assert_true(fd >= 0);
 	/* of another boot of the host, or of another host */
-	assert_int_equal(pwrite(fd, "x", 1, offsetof(struct layout_superblock, member_place)), 1);
+	assert_int_equal(pread(fd, &byte, 1, place), 1);
+	byte ^= 1;
+	assert_int_equal(pwrite(fd, &byte, 1, place), 1);
 	assert_int_equal(life_in(l->path), 0);
 	assert_int_equal(pwrite(fd, &word, 8, 0), 8); /* the magic */
 	assert_int_equal(life_in(l->path), 0);
